@@ -1,9 +1,10 @@
-"""The boundary between server and engine: every command and event, as frozen dataclasses with plain fields.
+"""The boundary between server and engine: commands and events as frozen dataclasses.
 
-A *grid* is an i32 array `[T, 1 + n_vq]`: column 0 is a text id, the others one code per codebook. A *frame index* counts the
-frames of one response from 0 and goes on across its segments. *Samples* are per channel at the model's rate. Row and stream
-ids are u64 chosen by the server and never reused. `spec` of the ordering: commands apply in order; a row answers either with
-one `Refused`, or with any number of `Frames`, `Parked`, `Resumed`, `Segment` and then exactly one `Done`.
+A *grid* is an i32 array `[T, 1 + n_vq]`: column 0 is a text id, the others one code per codebook. A
+*frame index* counts the frames of one response from 0 and goes on across its segments. *Samples*
+are per channel at the model's rate. Row and stream ids are u64 chosen by the server and never
+reused. Commands apply in order; a row answers either with one `Refused`, or
+with any number of `Frames`, `Parked`, `Resumed`, `Segment` and then exactly one `Done`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ SegmentReason = Literal["eos", "flush", "budget"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sampling:
-    """How codes are drawn. `temperature` 0 is greedy; `top_k` 0, `top_p` 1, `repetition_penalty` 1 switch a filter off.
+    """How codes are drawn.
 
+    `temperature` 0 is greedy; `top_k` 0, `top_p` 1, `repetition_penalty` 1 switch a filter off.
     `repetition_window` is in frames; 0 looks back over the whole segment.
     """
 
@@ -58,12 +60,15 @@ class ModelInfo:
         return 1000.0 * self.samples_per_frame / self.rate_hz
 
 
-# --- commands: server -> engine -----------------------------------------------------------------------------------------
+# --- commands: server -> engine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warm:
-    """Prefill `grid` in the background and keep it for `pin_s`; a newer `Warm` with the same `key` replaces the pin."""
+    """Prefill `grid` in the background and keep it for `pin_s`.
+
+    A newer `Warm` with the same `key` replaces the pin.
+    """
 
     key: str
     model: str
@@ -75,9 +80,9 @@ class Warm:
 class Open:
     """Start a row. `grid` is the whole context, up to and including the assistant header.
 
-    `decoder_codes` are the assistant frames kept in this context, in order: the codec goes on after them. `generated` are
-    frames of this response that were already made (after an engine restart): frame index and random keys go on after them.
-    `max_frames` caps the response.
+    `decoder_codes` are the assistant frames kept in this context, in order: the codec goes on after
+    them. `generated` are frames of this response that were already made (after an engine restart):
+    frame index and random keys go on after them. `max_frames` caps the response.
     """
 
     row: int
@@ -103,7 +108,10 @@ class Feed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Flush:
-    """The segment's text is over: pad to its end. `next_prefix` opens the next segment when an id follows."""
+    """The segment's text is over: pad to its end.
+
+    `next_prefix` opens the next segment when an id follows.
+    """
 
     row: int
     next_prefix: I32Grid
@@ -134,7 +142,10 @@ class Sent:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Played:
-    """Cumulative samples heard, on the monotonic clock. With flow `none` what the socket drained counts as heard."""
+    """Cumulative samples heard, on the monotonic clock.
+
+    With flow `none` what the socket drained counts as heard.
+    """
 
     row: int
     samples: int
@@ -143,7 +154,10 @@ class Played:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Encode:
-    """Encode sound to codes as it arrives. `pcm` is f32 mono `[samples]` at the model's rate, of any length."""
+    """Encode sound to codes as it arrives.
+
+    `pcm` is f32 mono `[samples]` at the model's rate, of any length.
+    """
 
     stream: int
     model: str
@@ -168,7 +182,7 @@ class Stop:
 
 Command = Warm | Open | Feed | Flush | End | Cancel | Sent | Played | Encode | CancelEncode | Stop
 
-# --- events: engine -> server -------------------------------------------------------------------------------------------
+# --- events: engine -> server
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,8 +196,9 @@ class Ready:
 class Frames:
     """The sound of one codec call.
 
-    `codes` u16 `[n, n_vq]`; `valid` bool `[n]` is false where the model drew an id outside the codebook: such a frame counts in
-    indices and history but has no samples. `pcm` f32 `[samples, channels]`.
+    `codes` u16 `[n, n_vq]`; `valid` bool `[n]` is false where the model drew an id outside the
+    codebook: such a frame counts in indices and history but has no samples. `pcm` f32 `[samples,
+    channels]`.
     """
 
     row: int
@@ -212,7 +227,10 @@ class Resumed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment ended before frame `end_frame`. Ids beyond `text_ids_consumed` were dropped and are not in the grid."""
+    """A segment ended before frame `end_frame`.
+
+    Ids beyond `text_ids_consumed` were dropped and are not in the grid.
+    """
 
     row: int
     index: int
@@ -237,7 +255,10 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """The last event of a row. `reason`: completed, cancelled, max_audio, context, failed or `guard:NAME`."""
+    """The last event of a row.
+
+    `reason`: completed, cancelled, max_audio, context, failed or `guard:NAME`.
+    """
 
     row: int
     reason: str
@@ -247,7 +268,10 @@ class Done:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """Instead of any other event of a row: no capacity now (`code` overloaded) or a bad request (any other code)."""
+    """Instead of any other event of a row.
+
+    `code` is `overloaded` when there is no capacity now; any other code names a bad request.
+    """
 
     row: int
     code: str
@@ -276,7 +300,10 @@ class Failed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stats:
-    """Heartbeat, at least every 250 ms while the engine lives. `progress` grows with every tick that ran."""
+    """Heartbeat, at least every 250 ms while the engine lives.
+
+    `progress` grows with every tick that ran.
+    """
 
     progress: int
     rows_open: int
@@ -294,7 +321,7 @@ class Stats:
 
 Event = Ready | Frames | Parked | Resumed | Segment | Done | Refused | Encoded | Failed | Stats
 
-# --- wire ---------------------------------------------------------------------------------------------------------------
+# --- wire
 
 _TYPES: dict[str, type] = {
     cls.__name__: cls
@@ -307,7 +334,10 @@ _TYPES: dict[str, type] = {
 
 
 def pack(message: Command | Event) -> bytes:
-    """Encode as msgpack: a map `{t: type name, ...fields}`; an array is `{dtype, shape, data}`, little-endian."""
+    """Encode as a msgpack map `{t: type name, ...fields}`.
+
+    An array is `{dtype, shape, data}`, little-endian.
+    """
     packed: bytes = msgpack.packb(_plain(message))
     return packed
 
@@ -322,7 +352,9 @@ def unpack(data: bytes) -> Any:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {"t": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"t": type(value).__name__} | {
+            f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)
+        }
     if isinstance(value, np.ndarray):
         little = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<"))
         return {"dtype": little.dtype.str, "shape": list(value.shape), "data": little.tobytes()}
@@ -338,4 +370,6 @@ def _rich(value: Any) -> Any:
         return value
     if "dtype" in value:
         return np.frombuffer(value["data"], dtype=value["dtype"]).reshape(value["shape"])
-    return _TYPES[value["t"]](**{name: _rich(field) for name, field in value.items() if name != "t"})
+    return _TYPES[value["t"]](
+        **{name: _rich(field) for name, field in value.items() if name != "t"}
+    )

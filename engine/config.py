@@ -1,0 +1,42 @@
+"""Every setting of the engine, with its unit and default."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Plain, JSON-serialisable settings; `engine.host` gets them from the server process."""
+
+    model_dir: str
+    codec_dir: str
+    model_name: str = "moss-tts-realtime"
+    device: str = "auto"
+    """`auto` takes CUDA where there is one, else the CPU."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the language model. `auto`: bfloat16 on CUDA, float32 on a CPU. The codec is float32."""
+    threads: int = 0
+    """CPU threads of the engine; 0 takes all cores but one."""
+    max_rows: int = 16
+    """Rows that hold a place in the working set: speaking, parked or prefilling."""
+    max_queued_rows: int = 64
+    """Rows waiting for a place; one more is refused."""
+    max_grid_rows: int = 4096
+    """Longest context of one row, in grid rows; the model's own limit may be lower."""
+    cache_blocks: int = 2048
+    """KV blocks of 16 grid rows kept for reuse by content."""
+    codec_slots: int = 32
+    """Decoder states: one per row in use, the others remember recent dialogues."""
+    encode_slots: int = 4
+    """Reference clips or user utterances encoded at the same time."""
+    prefill_budget_grid_rows: int = 256
+    """Grid rows of prefill that may run beside one decode step."""
+    chunk_ramp_frames: tuple[int, ...] = (1, 4, 15)
+    """Frames of the first codec calls of a response; the last value repeats."""
+    codec_semantics: Literal["exact", "chunk_complete"] = "exact"
+    deterministic: bool = False
+    """Byte-identical sound whatever else runs: fixed shapes and a fixed chunk schedule."""
+    warm_up: bool = True
+    """Run every batch shape before `Ready`."""
