@@ -1,0 +1,111 @@
+"""Load a released checkpoint: JSON settings and safetensors weights, every tensor accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from engine.hub import CheckpointError, read_json
+
+__all__ = ["CheckpointError", "load_weights", "read_json"]
+
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+
+
+def load_weights(
+    module: nn.Module,
+    directory: str | Path,
+    *,
+    device: torch.device | str,
+    dtype: torch.dtype | None,
+    optional: Set[str] = frozenset(),
+    rename: Callable[[str], str] | None = None,
+) -> None:
+    """Give `module`, built under `torch.device("meta")`, the weights of a checkpoint.
+
+    Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names. Floating
+    tensors of any dtype become `dtype` (None: float32) on `device`; others keep their dtype.
+    Parameters come out frozen. Buffers that are not persistent stay on meta: set them afterwards.
+
+    `rename` turns a checkpoint's tensor name into the module's. `optional` has module-side names
+    of tensors that a checkpoint may hold although the module does not use them.
+
+    Raises `CheckpointError` that names every missing, unexpected and misshapen tensor.
+    """
+    directory = Path(directory)
+    wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    with ExitStack() as files:
+        tensors = {}  # module-side name -> (file, name in it)
+        for path in _shards(directory):
+            file = files.enter_context(_open(path, device))
+            for stored in sorted(file.keys()):
+                tensors[rename(stored) if rename else stored] = (file, stored)
+        found = {
+            name: tuple(file.get_slice(stored).get_shape())
+            for name, (file, stored) in tensors.items()
+        }
+        _check(wanted, found, optional, directory)
+        state = {}
+        for name in wanted:
+            file, stored = tensors[name]
+            tensor = file.get_tensor(stored)
+            state[name] = (
+                tensor.to(dtype or torch.float32) if tensor.is_floating_point() else tensor
+            )
+    module.load_state_dict(state, assign=True)
+    module.requires_grad_(False)
+
+
+def _shards(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory} is not a directory")
+    if (directory / _WEIGHTS).is_file():
+        return [directory / _WEIGHTS]
+    if not (directory / _INDEX).is_file():
+        raise CheckpointError(f"{directory} has neither {_WEIGHTS} nor {_INDEX}")
+    weight_map = read_json(directory, _INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{directory / _INDEX} has no weight_map")
+    names = sorted(set(weight_map.values()))
+    absent = [name for name in names if not (directory / name).is_file()]
+    if absent:
+        raise CheckpointError(f"{directory / _INDEX} names absent shards: {', '.join(absent)}")
+    return [directory / name for name in names]
+
+
+def _open(path: Path, device: torch.device | str) -> safe_open:
+    try:
+        return safe_open(path, framework="pt", device=str(device))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+
+
+def _check(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    optional: Set[str],
+    directory: Path,
+) -> None:
+    problems = [
+        *(f"missing {name} {list(wanted[name])}" for name in sorted(wanted.keys() - found)),
+        *(
+            f"unexpected {name} {list(found[name])}"
+            for name in sorted(found.keys() - wanted - optional)
+        ),
+        *(
+            f"misshapen {name}: {list(found[name])}, expected {list(wanted[name])}"
+            for name in sorted(wanted.keys() & found)
+            if found[name] != wanted[name]
+        ),
+    ]
+    if problems:
+        raise CheckpointError(
+            f"the weights in {directory} do not fit the model ({len(problems)} tensors):\n  "
+            + "\n  ".join(problems)
+        )
