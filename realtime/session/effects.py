@@ -1,0 +1,75 @@
+"""What a session asks its shell to do.
+
+Effects are carried out in the order given, and what they put on the wire keeps that order, with one
+exception: `DropAudio` removes sound that is still queued.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.api import Command
+from realtime.protocol.frames import Flags
+from realtime.protocol.messages import ServerMessage
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Send:
+    """Send a control message; its number `n` is set."""
+
+    message: ServerMessage
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SendAudio:
+    """Send sound of one response, in pieces of `frame_ms`, with headers or inline.
+
+    `pcm` is f32 `[samples, channels]` at the model's rate and may be empty. `FIRST` and
+    `DISCONTINUITY` of `flags` belong to the first piece, `LAST_OF_*` to the last. A stream begins
+    with `FIRST` (make its encoder) and ends with `LAST_OF_RESPONSE` (flush it) or `DropAudio`.
+    After each piece the shell calls `Session.transport_sent`.
+    """
+
+    response_id: str
+    stream: int
+    epoch: int
+    pcm: NDArray[np.float32]
+    flags: Flags
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DropAudio:
+    """Drop the stream's sound that is not on the wire yet, and its encoder."""
+
+    stream: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToEngine:
+    """Pass a command to the engine."""
+
+    command: Command
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listen:
+    """Deliver the row's events to `Session.engine_event`, up to its `Done` or `Refused`.
+
+    Comes before the row's `Open`.
+    """
+
+    row: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Close:
+    """Close the socket once everything before is sent."""
+
+    code: int
+    reason: str
+
+
+Effect = Send | SendAudio | DropAudio | ToEngine | Listen | Close
