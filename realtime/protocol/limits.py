@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,3 +24,6 @@ class Limits:
     text_timeout_s: int = 60
     idle_timeout_s: int = 600
     max_ahead_ms: int = 60_000
+
+
+DEFAULT_LIMITS: Final = Limits()

@@ -13,8 +13,8 @@ from realtime.protocol.errors import ErrorCode
 
 Id = Annotated[str, Length(1, 128)]
 EventId = Annotated[str, Length(1, 64)]
-Delta = Annotated[str, Length(1, 4096)]
-Text = Annotated[str, Length(0, 8000)]
+Delta = Annotated[str, Length(1, 4096, "text_too_long")]
+Text = Annotated[str, Length(0, 8000, "text_too_long")]
 Position = Annotated[float, Range(0, 86_400_000)]
 
 Role = Literal["user", "assistant", "system"]

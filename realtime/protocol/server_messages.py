@@ -27,7 +27,7 @@ from realtime.protocol.parts import (
 class FromServer:
     """What every server message has: its number `n` (1, 2, 3...) and the `event_id` it answers."""
 
-    n: int = 0
+    n: int | None = None
     reply_to: str | None = None
 
 
@@ -147,7 +147,7 @@ class ResponseStarted(FromServer):
 class ResponseAudio(FromServer):
     """One audio frame under `transport: inline`: the binary header's fields and its payload.
 
-    Numbered by `seq`; its `n` stays 0.
+    Numbered by `seq`; it has no `n`.
     """
 
     type: Literal["response.audio"] = "response.audio"

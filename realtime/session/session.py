@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from engine.models.realtime_prompt import RealtimePrompt
 
 from engine.api import Event, ModelInfo, U16Codes
 from realtime.protocol.errors import ProtocolError
-from realtime.protocol.limits import Limits
+from realtime.protocol.limits import DEFAULT_LIMITS, Limits
 from realtime.protocol.messages import AudioFormat, ClientMessage
 from realtime.session.effects import Effect
 
@@ -39,7 +39,7 @@ class SessionConfig:
     """What the server decides for all sessions."""
 
     server: str = "moss-realtime"
-    limits: Limits = Limits()
+    limits: Limits = DEFAULT_LIMITS
     stall_flush_ms: int = 800
     ack_max_ahead_ms: int = 4000
     prebuffer_ms: int = 0
@@ -47,6 +47,9 @@ class SessionConfig:
     opus_pre_skip: int = 312
     start_timeout_ms: int = 10_000
     max_bad_messages: int = 10
+
+
+DEFAULT_CONFIG: Final = SessionConfig()
 
 
 class Session:
@@ -66,7 +69,7 @@ class Session:
         new_id: Callable[[], int],
         seed: int,
         now_ms: int,
-        config: SessionConfig = SessionConfig(),
+        config: SessionConfig = DEFAULT_CONFIG,
     ) -> None:
         raise NotImplementedError
 
