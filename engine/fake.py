@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -362,3 +362,11 @@ class FakeEngine:
             chunk_ms=0.0,
         )
         self._publish(stats)
+
+
+def script_from_json(fields: dict[str, Any]) -> FakeScript:
+    """Rebuild a script from `dataclasses.asdict` that went through JSON."""
+    model = dict(fields["model"])
+    model["sampling_defaults"] = Sampling(**model["sampling_defaults"])
+    ramp_frames = tuple(fields["chunk_ramp_frames"])
+    return FakeScript(**fields | {"model": ModelInfo(**model), "chunk_ramp_frames": ramp_frames})

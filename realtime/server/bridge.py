@@ -1,0 +1,197 @@
+"""The engine as the event loop sees it: commands out, each row's events to its listener."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from engine.api import (
+    Cancel,
+    CancelEncode,
+    Command,
+    Counts,
+    Done,
+    Encode,
+    Encoded,
+    Event,
+    F32Samples,
+    Failed,
+    Frames,
+    ModelInfo,
+    Open,
+    Parked,
+    Ready,
+    Refused,
+    Resumed,
+    Segment,
+    Stats,
+    U16Codes,
+)
+from realtime.server.engine_process import EngineLink
+
+logger = logging.getLogger(__name__)
+
+RowEvent = Refused | Frames | Parked | Resumed | Segment | Done
+Listener = Callable[[RowEvent], None]
+ENCODE_PIECE_SAMPLES = 1 << 16
+RESTART_RETRY_MS = 2000
+
+
+class EngineError(RuntimeError):
+    """The engine cannot do what was asked; the message is safe to show."""
+
+
+class _EncodeStream:
+    def __init__(self) -> None:
+        self.codes: list[U16Codes] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class EngineBridge:
+    """Owns the engine's life. Everything is called, and every listener runs, on the event loop."""
+
+    def __init__(self, link: EngineLink) -> None:
+        self.models: tuple[ModelInfo, ...] = ()
+        self.stats: Stats | None = None
+        self._link = link
+        self._loop: asyncio.AbstractEventLoop
+        self._ids = itertools.count(1)
+        self._listeners: dict[int, Listener] = {}
+        self._streams: dict[int, _EncodeStream] = {}
+        self._ready = asyncio.Event()
+        self._startup_error = ""
+        self._up = False
+        self._progress_at = 0.0
+
+    def start(self) -> None:
+        """Start the engine; `ready` waits for it."""
+        self._loop = asyncio.get_running_loop()
+        self._link.start(self._from_engine_thread)
+
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Let rows finish for at most `drain_s`, then stop the engine and wait for its end."""
+        await asyncio.to_thread(self._link.stop, drain_s)
+        self._up = False
+
+    async def ready(self) -> None:
+        """Wait until the engine first serves. Raises `EngineError` when it died before that."""
+        await self._ready.wait()
+        if self._startup_error:
+            raise EngineError(f"the engine did not start: {self._startup_error}")
+
+    @property
+    def up(self) -> bool:
+        """Whether an engine that is warm is running now."""
+        return self._up
+
+    def progress_age_s(self) -> float:
+        """Seconds since the engine last showed that it moves; infinite before it is up."""
+        return self._loop.time() - self._progress_at if self._up else float("inf")
+
+    def new_id(self) -> int:
+        """Return an id for a row or an encode stream, never used before."""
+        return next(self._ids)
+
+    def send(self, command: Command) -> None:
+        """Pass a command on. An `Open` while the engine restarts is answered with `Refused`."""
+        if isinstance(command, Open) and not self._up:
+            message = "the engine is starting; try again shortly"
+            refused = Refused(command.row, "overloaded", message, RESTART_RETRY_MS)
+            self._loop.call_soon(self._deliver, refused)
+        else:
+            self._link.submit(command)
+
+    def listen(self, row: int, callback: Listener) -> None:
+        """Call `callback` with every event of the row, up to its `Done` or `Refused`."""
+        self._listeners[row] = callback
+
+    def unlisten(self, row: int) -> None:
+        """Stop calling; needed only for a row whose end is of no interest."""
+        self._listeners.pop(row, None)
+
+    async def encode(
+        self, pcm: F32Samples, loudness: Literal["keep", "normalise"], model: str | None = None
+    ) -> U16Codes:
+        """Encode f32 mono `[samples]` at the model's rate to codes u16 `[F, n_vq]`.
+
+        Raises `EngineError`.
+        """
+        if not self._up:
+            raise EngineError("the engine is starting; try again shortly")
+        stream, name = self.new_id(), model or self.models[0].name
+        waiting = self._streams[stream] = _EncodeStream()
+        try:
+            for start in range(0, max(1, len(pcm)), ENCODE_PIECE_SAMPLES):
+                piece = pcm[start : start + ENCODE_PIECE_SAMPLES]
+                end = start + ENCODE_PIECE_SAMPLES >= len(pcm)
+                self.send(Encode(stream, name, piece, end, loudness))
+            await waiting.done
+        except asyncio.CancelledError:
+            self.send(CancelEncode(stream))
+            raise
+        finally:
+            del self._streams[stream]
+        return np.concatenate(waiting.codes)
+
+    def _from_engine_thread(self, event: Event) -> None:
+        self._loop.call_soon_threadsafe(self._on_event, event)
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Stats():
+                self._note_progress(event)
+            case Ready():
+                self.models, self._up, self._progress_at = event.models, True, self._loop.time()
+                self._ready.set()
+            case Encoded():
+                self._on_encoded(event)
+            case Failed(what="process"):
+                self._on_death(event.error)
+            case Failed(what="encode"):
+                if stream := self._streams.get(int(event.id)):
+                    self._fail_encode(stream, event.error)
+            case Failed():
+                logger.warning("engine what=%s id=%s error=%r", event.what, event.id, event.error)
+            case _:
+                self._deliver(event)
+
+    def _note_progress(self, stats: Stats) -> None:
+        # An idle engine has nothing to make progress with: its heartbeat is enough.
+        if not stats.rows_running or not self.stats or stats.progress != self.stats.progress:
+            self._progress_at = self._loop.time()
+        self.stats = stats
+
+    def _deliver(self, event: RowEvent) -> None:
+        ended = isinstance(event, Done | Refused)
+        listener = self._listeners.pop(event.row, None) if ended else self._listeners.get(event.row)
+        if listener:
+            listener(event)
+
+    def _on_encoded(self, event: Encoded) -> None:
+        stream = self._streams.get(event.stream)
+        if stream and not stream.done.done():
+            stream.codes.append(event.codes)
+            if event.end:
+                stream.done.set_result(None)
+
+    def _fail_encode(self, stream: _EncodeStream, error: str) -> None:
+        if not stream.done.done():
+            stream.done.set_exception(EngineError(error))
+
+    def _on_death(self, reason: str) -> None:
+        self._up, self.stats = False, None
+        if not self.models:
+            self._startup_error = reason
+            self._ready.set()
+        error = f"engine_restarted: {reason}"
+        for row in list(self._listeners):
+            # An `Open` sent between the death and this news went to the next engine.
+            self._link.submit(Cancel(row))
+            self._deliver(Done(row, "failed", error, Counts()))
+        for stream in self._streams.values():
+            self._fail_encode(stream, error)

@@ -1,0 +1,129 @@
+"""Every setting of the server, with its unit, default and meaning; flags and environment from it.
+
+Field `max_sessions` is the flag `--max-sessions` and the environment variable `MOSS_MAX_SESSIONS`;
+a flag wins. A bool is a bare flag, and `1`, `true`, `0` or `false` in the environment; a tuple is a
+comma-separated list. An unknown flag or `MOSS_` variable is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from engine.hub import DEFAULT_CODEC_DIR, DEFAULT_MODEL_DIR, DEFAULT_VOICES_DIR
+
+ENV_PREFIX = "MOSS_"
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class ConfigError(ValueError):
+    """A setting is unknown or has no sensible value."""
+
+
+def _setting(default: Any, meaning: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": meaning})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """Plain values only: logged at start as they are."""
+
+    host: str = _setting("127.0.0.1", "address to listen on")
+    port: int = _setting(8000, "port to listen on; 0 takes a free one")
+    insecure: bool = _setting(False, "serve without keys on an address others can reach")
+    cors_origins: tuple[str, ...] = _setting((), "web origins, beside our own, that may call us")
+    allowed_hosts: tuple[str, ...] = _setting(
+        (), "names we answer to in `Host`; empty: loopback names, or any name with --insecure"
+    )
+    model: str = _setting(str(DEFAULT_MODEL_DIR), "directory or hub id of the language model")
+    codec: str = _setting(str(DEFAULT_CODEC_DIR), "directory or hub id of its audio codec")
+    model_name: str = _setting("moss-tts-realtime", "name of the model in requests")
+    voices: str = _setting(str(DEFAULT_VOICES_DIR), "directory of voices that come with the model")
+    data_dir: str = _setting(
+        str(Path.home() / ".local" / "share" / "moss-realtime"), "where uploaded voices are kept"
+    )
+    device: str = _setting("auto", "`auto` (CUDA where there is one), `cpu`, `cuda`, `cuda:1`...")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = _setting(
+        "auto", "type of the language model's weights"
+    )
+    threads: int = _setting(0, "CPU threads of the engine; 0: all cores but one")
+    max_rows: int = _setting(16, "responses spoken at the same time")
+    max_queued_rows: int = _setting(64, "responses that may wait for a place")
+    deterministic: bool = _setting(False, "byte-identical sound whatever else runs; slower")
+    warm_up: bool = _setting(True, "run every shape before accepting requests")
+    fake: bool = _setting(False, "no model: a test engine that sweeps a tone instead of speaking")
+    max_sessions: int = _setting(64, "WebSocket sessions at the same time")
+    stall_flush_ms: int = _setting(
+        800, "speak what is there when text stalls this long; 0 waits for ever"
+    )
+    allow_remote_ref_audio: bool = _setting(
+        False, "fetch reference audio from http(s) URLs in requests"
+    )
+    slow_consumer_s: float = _setting(15.0, "close a socket that takes nothing for this long")
+    max_queued_bytes: int = _setting(8 << 20, "close a socket with more sound waiting than this")
+    stuck_after_s: float = _setting(10.0, "not ready when the engine made no progress this long")
+    drain_s: float = _setting(10.0, "time for responses to finish at shutdown")
+    audio_threads: int = _setting(2, "threads for Opus, resampling and file formats")
+    log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "what to log")
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for a combination that must not run."""
+        if self.host not in LOOPBACK_HOSTS and not self.insecure:
+            raise ConfigError(
+                f"--host {self.host} can be reached by others and no keys are set; "
+                "listen on 127.0.0.1, or say --insecure if the network is trusted"
+            )
+
+
+def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] | None = None) -> None:
+    """Add one flag a field (or only those named)."""
+    hints = get_type_hints(ServerConfig)
+    for field in dataclasses.fields(ServerConfig):
+        if only is not None and field.name not in only:
+            continue
+        flag, meaning = f"--{field.name.replace('_', '-')}", field.metadata["help"]
+        if hints[field.name] is bool:
+            action = argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=action, default=None, help=meaning)
+        else:
+            metavar = field.name.upper()
+            parser.add_argument(flag, metavar=metavar, help=f"{meaning} ({field.default!r})")
+
+
+def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerConfig:
+    """Merge flags (None: not given) over `MOSS_` variables over defaults; raises `ConfigError`."""
+    hints = get_type_hints(ServerConfig)
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if variable.startswith(ENV_PREFIX):
+            name = variable.removeprefix(ENV_PREFIX).lower()
+            if name not in hints:
+                known = ", ".join(sorted(ENV_PREFIX + name.upper() for name in hints))
+                raise ConfigError(f"unknown setting {variable}; known are {known}")
+            values[name] = _parse(variable, text, hints[name])
+    for name, value in flags.items():
+        if name in hints and value is not None:
+            flag = f"--{name.replace('_', '-')}"
+            values[name] = _parse(flag, value, hints[name]) if isinstance(value, str) else value
+    return ServerConfig(**values)
+
+
+def _parse(source: str, text: str, kind: Any) -> Any:
+    if get_origin(kind) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise ConfigError(f"{source} must be one of {', '.join(get_args(kind))}, not {text!r}")
+        return text
+    if kind is bool:
+        choices = {"1": True, "true": True, "0": False, "false": False}
+        if text.lower() not in choices:
+            raise ConfigError(f"{source} must be true or false, not {text!r}")
+        return choices[text.lower()]
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{source} must be a number, not {text!r}") from None
