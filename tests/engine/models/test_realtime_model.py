@@ -37,7 +37,9 @@ class WholeSequence:
 
 
 def run(model, grid, start=0, cache=None):
-    positions = model.config.backbone.rotations(start + len(grid), like=model.embed_tokens[0].weight)
+    positions = model.config.backbone.rotations(
+        start + len(grid), like=model.embed_tokens[0].weight
+    )
     return model.backbone(grid, positions[start:], cache or WholeSequence())
 
 

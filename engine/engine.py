@@ -1,0 +1,347 @@
+"""The engine: commands in, batched ticks, events out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine import api
+from engine.cache.kv import join
+from engine.cache.working_set import BLOCK
+from engine.config import EngineConfig
+from engine.guard import over_budget
+from engine.parts import load_parts
+from engine.row import PARK_REASONS, Row, State
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 0.2
+RETRY_AFTER_MS = 1000
+
+
+class Engine:
+    """Owns the model, its caches and the codec; `run` is the loop of its one thread.
+
+    `submit` may be called from any thread and never blocks. `publish` is called from the engine's
+    thread and must not block either: the engine waits for no one.
+    """
+
+    def __init__(self, config: EngineConfig, publish: Callable[[api.Event], None]) -> None:
+        self.parts = load_parts(config)
+        self._config = config
+        self._publish = publish
+        self._inbox: queue.SimpleQueue[api.Command] = queue.SimpleQueue()
+        self._stop_at: float | None = None
+        self._progress = 0
+        self._frames_total = 0
+        self._tick_ms = 0.0
+        self._heartbeat_at = 0.0
+
+    def submit(self, command: api.Command) -> None:
+        """Queue a command; commands are applied in order, between ticks."""
+        self._inbox.put(command)
+
+    def run(self) -> None:
+        """Serve until `Stop`."""
+        if self._config.warm_up:
+            self.parts.runner.warm_up(self._config.max_rows)
+            self.parts.codec.warm_up(self._config.max_rows)
+        self._publish(api.Ready((self.parts.info,)))
+        busy = False
+        while not self._is_stopped():
+            self._apply_commands(wait=not busy)
+            busy = self.tick()
+        self.release()
+
+    def tick(self) -> bool:
+        """One round; False when there was nothing to do.
+
+        At most one prefill budget, one frame of every row that can speak, the sound that is due.
+        """
+        started = time.monotonic()
+        for row in self.parts.scheduler.admit():
+            self._place(row)
+        self._advance_texts()
+        prefilled = self._prefill()
+        spoken = self._speak()
+        sounded = self._sound()
+        encoded = self._encode()
+        self._progress += 1
+        self._heartbeat()
+        busy = prefilled or spoken or sounded or encoded
+        if busy:
+            self._tick_ms = (time.monotonic() - started) * 1e3
+        return busy
+
+    def release(self) -> None:
+        """Cut what still runs and give everything back."""
+        for row in list(self.parts.scheduler.rows.values()):
+            self._done(row, "cancelled")
+        self.parts.warm.clear()
+        self.parts.cache.unpin_all()
+
+    # commands
+
+    def _apply_commands(self, wait: bool) -> None:
+        try:
+            self._apply(self._inbox.get(timeout=HEARTBEAT_S) if wait else self._inbox.get_nowait())
+            while True:
+                self._apply(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+
+    def _apply(self, command: api.Command) -> None:
+        match command:
+            case api.Open():
+                self._open(command)
+            case api.Warm():
+                self.parts.warm.add(command)
+            case api.Encode():
+                self.parts.encoder.add(command)
+            case api.CancelEncode():
+                self.parts.encoder.cancel(command.stream)
+            case api.Stop():
+                self._stop_at = time.monotonic() + command.drain_s
+            case _:
+                row = self.parts.scheduler.rows.get(command.row)
+                if row is not None:
+                    self._apply_to_row(row, command)
+
+    def _apply_to_row(self, row: Row, command: api.Command) -> None:
+        match command:
+            case api.Feed():
+                row.text.feed(command.ids)
+            case api.Flush():
+                row.text.flush(command.next_prefix)
+            case api.End():
+                row.text.end()
+            case api.Played():
+                row.heard_samples = max(row.heard_samples, command.samples)
+            case api.Cancel():
+                self._done(row, "cancelled")
+
+    def _open(self, command: api.Open) -> None:
+        refusal = self._refusal(command)
+        if refusal is None and not self.parts.scheduler.enqueue(Row(command, self.parts.layout)):
+            refusal = api.Refused(command.row, "overloaded", "all rows are taken", RETRY_AFTER_MS)
+        if refusal is not None:
+            self._publish(refusal)
+
+    def _refusal(self, command: api.Open) -> api.Refused | None:
+        info, rows = self.parts.info, len(command.grid)
+        room = rows + self.parts.layout.prefill_ids
+        if self._stop_at is not None:
+            return api.Refused(command.row, "draining", "the engine is stopping", 0)
+        if command.model != info.name:
+            message = f"no model {command.model!r}; loaded: {info.name}"
+            return api.Refused(command.row, "unknown_model", message, 0)
+        if command.row in self.parts.scheduler.rows:
+            return api.Refused(command.row, "duplicate_row", f"row {command.row} is open", 0)
+        if room > info.max_grid_rows:
+            message = f"the context has {rows} grid rows; {info.max_grid_rows} is the most"
+            return api.Refused(command.row, "context", message, 0)
+        if len(command.generated):
+            return api.Refused(command.row, "unsupported", "resuming a row is not supported", 0)
+        return None
+
+    # a row's life
+
+    def _place(self, row: Row) -> None:
+        opened, parts = row.opened, self.parts
+        row.block_keys = parts.cache.restore(row.slot, opened.grid)
+        row.reused_rows = len(row.block_keys) * BLOCK
+        row.advance(opened.grid[: row.reused_rows])
+        row.pending = opened.grid[row.reused_rows :]
+        parts.runner.open(row.slot, opened.sampling, opened.seed)
+        parts.codec.open(row.id, opened.decoder_codes)
+
+    def _advance_texts(self) -> None:
+        """Let rows enter their next segment, and queue the text that may enter the grid."""
+        for row in self.parts.scheduler.placed:
+            if row.state is State.FINISHING or row.text.is_speaking:
+                continue
+            if row.text.is_finished:
+                self._done(row, row.stop_reason or "completed")
+                continue
+            if row.text.is_empty:
+                self._end_segment(row, row.text.close())
+                continue
+            if row.text.advance():
+                row.begin_segment()
+                self.parts.runner.begin_segment(row.slot)
+            opening = row.text.opening_rows()
+            if opening is not None:
+                self._resume(row, State.PREFILLING)
+                row.pending = join([row.pending, opening])
+
+    def _prefill(self) -> bool:
+        budget, parts = self._config.prefill_budget_grid_rows, self.parts
+        row = parts.scheduler.next_prefill()
+        if row is None:
+            return parts.warm.run(budget)
+        while row is not None and budget > 0:
+            piece, row.pending = row.pending[:budget], row.pending[budget:]
+            with self._failing([row]):
+                parts.runner.prefill(row.slot, row.position, piece)
+                self._prefilled(row, piece)
+            budget -= len(piece)
+            row = parts.scheduler.next_prefill()
+        return True
+
+    def _prefilled(self, row: Row, piece: api.I32Grid) -> None:
+        row.advance(piece)
+        row.prefilled_rows += len(piece)
+        if not len(row.pending):
+            row.block_keys = self.parts.cache.keep(row.slot, join(row.grid), row.block_keys)
+            row.wants_draw = row.text.is_speaking
+
+    def _speak(self) -> bool:
+        scheduler, runner = self.parts.scheduler, self.parts.runner
+        stepping = scheduler.choose(self._room_frames, self._park)
+        drawing = stepping + [row for row in scheduler.placed if row.wants_draw]
+        with self._failing(drawing):
+            for row in stepping:
+                self._resume(row, State.SPEAKING)
+            if stepping:
+                runner.step(stepping)
+            if drawing:
+                for row, codes in zip(drawing, runner.draw(drawing), strict=True):
+                    self._take_frame(row, codes)
+        return bool(drawing)
+
+    def _take_frame(self, row: Row, codes: NDArray[np.int64]) -> None:
+        info = self.parts.info
+        row.wants_draw = False
+        row.enter(State.SPEAKING)
+        if codes[0] == self.parts.layout.audio_eos:
+            self._end_segment(row, row.text.close())
+            return
+        row.codes = codes
+        row.frames += 1
+        self._frames_total += 1
+        self.parts.codec.push(row.id, codes)
+        if row.frames >= row.opened.max_frames or over_budget(
+            row.frames, row.text.total_consumed, info.frame_ms
+        ):
+            row.stop_reason = "max_audio"
+        elif row.position >= info.max_grid_rows:
+            row.stop_reason = "context"
+        if row.stop_reason:
+            row.text.stop()
+            self._end_segment(row, "budget")
+
+    def _end_segment(self, row: Row, reason: api.SegmentReason) -> None:
+        row.segment_reason = reason
+        row.enter(State.FINISHING)
+        self.parts.codec.finish(row.id)
+
+    def _sound(self) -> bool:
+        placed = self.parts.scheduler.placed
+        with self._failing(placed):
+            sounds = self.parts.codec.run(self._tick_ms)
+            for frames in sounds:
+                self._publish(frames)
+            finished = [row for row in placed if row.state is State.FINISHING]
+            for row in finished:
+                if self.parts.codec.is_drained(row.id):
+                    self._settle(row)
+            return bool(sounds or finished)
+        return True
+
+    def _settle(self, row: Row) -> None:
+        """All sound of the segment has left."""
+        text = row.text
+        self._publish(
+            api.Segment(row.id, text.index, row.frames, text.consumed, row.segment_reason)
+        )
+        self.parts.codec.go_on(row.id)
+        row.enter(State.SPEAKING)
+
+    def _park(self, row: Row, state: State) -> None:
+        if row.state is not state:
+            self._resume(row, state)
+            self.parts.codec.park(row.id, True)
+            self._publish(api.Parked(row.id, PARK_REASONS[state]))
+
+    def _resume(self, row: Row, state: State) -> None:
+        """Enter a state, leaving the pause that the row may be in."""
+        if row.state in PARK_REASONS:
+            self.parts.codec.park(row.id, False)
+            self._publish(api.Resumed(row.id, PARK_REASONS[row.state]))
+        row.enter(state)
+
+    def _room_frames(self, row: Row) -> float:
+        """Frames that may be made before the listener is `max_ahead_ms` behind."""
+        info = self.parts.info
+        ahead = row.frames - row.heard_samples / info.samples_per_frame
+        return row.opened.max_ahead_ms / info.frame_ms - ahead
+
+    def _done(self, row: Row, reason: str, error: str = "") -> None:
+        parts = self.parts
+        parts.scheduler.remove(row)
+        if row.slot:
+            if not self._config.deterministic and reason != "failed":
+                # Kept for the next turn. Decode and prefill may round differently, so where every
+                # bit counts only prefilled blocks are shared.
+                row.block_keys = parts.cache.keep(row.slot, join(row.grid), row.block_keys)
+            parts.cache.release(row.block_keys)
+            parts.runner.close(row.slot)
+            parts.codec.close(row.id)
+        row.enter(State.DONE)
+        self._publish(api.Done(row.id, reason, error, row.counts()))
+
+    @contextlib.contextmanager
+    def _failing(self, rows: Sequence[Row]) -> Iterator[None]:
+        """An error in here ends these rows, and no others."""
+        try:
+            yield
+        except Exception as error:
+            log.exception("rows=%s failed", [row.id for row in rows])
+            for row in rows:
+                if row.id in self.parts.scheduler.rows:
+                    self._done(row, "failed", f"{type(error).__name__}: {error}")
+
+    # the rest
+
+    def _encode(self) -> bool:
+        event = self.parts.encoder.run()
+        if event is not None:
+            self._publish(event)
+        return event is not None
+
+    def _is_stopped(self) -> bool:
+        if self._stop_at is None:
+            return False
+        return not self.parts.scheduler.rows or time.monotonic() >= self._stop_at
+
+    def _heartbeat(self) -> None:
+        now = time.monotonic()
+        if now < self._heartbeat_at + HEARTBEAT_S:
+            return
+        self._heartbeat_at = now
+        parts = self.parts
+        parts.cache.expire_pins()
+        states = [row.state for row in parts.scheduler.placed]
+        parked = sum(state in PARK_REASONS for state in states)
+        self._publish(
+            api.Stats(
+                progress=self._progress,
+                rows_open=len(parts.scheduler.rows),
+                rows_running=len(states) - parked,
+                rows_queued=parts.scheduler.queued,
+                rows_parked=parked,
+                blocks_used=parts.cache.pool.used,
+                blocks_total=parts.cache.pool.total,
+                codec_slots_used=parts.codec.used,
+                codec_slots_total=parts.codec.slots,
+                frames_total=self._frames_total,
+                step_ms=self._tick_ms,
+                chunk_ms=parts.codec.call_ms,
+            )
+        )

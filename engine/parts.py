@@ -1,0 +1,143 @@
+"""Load what an engine is made of, from its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import torch
+
+from engine.api import ModelInfo, Sampling
+from engine.cache.blocks import BlockPool
+from engine.cache.kv import KVCache
+from engine.checkpoint import CheckpointError, read_json
+from engine.codec.codec import load_codec
+from engine.codec.dispatch import CodecStage
+from engine.codec.reference import EncodeStage
+from engine.codec.stream import DecoderStream, EncoderStream
+from engine.config import EngineConfig
+from engine.models.realtime import load_realtime
+from engine.models.realtime_prompt import RealtimePrompt
+from engine.models.runner import RealtimeRunner
+from engine.scheduler import Scheduler
+from engine.segments import TextLayout
+from engine.warm import WarmQueue
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything that the loop drives."""
+
+    info: ModelInfo
+    layout: TextLayout
+    runner: RealtimeRunner
+    cache: KVCache
+    warm: WarmQueue
+    codec: CodecStage
+    encoder: EncodeStage
+    scheduler: Scheduler
+
+
+def load_parts(config: EngineConfig) -> Parts:
+    """Load model and codec. Raises `CheckpointError` when they do not fit each other or the code."""
+    device = torch.device(_device(config.device))
+    _limit_threads(config.threads)
+    model_dir = Path(config.model_dir)
+    model = load_realtime(model_dir, device=device, dtype=_dtype(config.dtype, device))
+    codec = load_codec(Path(config.codec_dir), device=device)
+    n_vq = model.config.n_vq
+    if codec.config.n_codebooks < n_vq:
+        raise CheckpointError(
+            f"the model speaks {n_vq} codebooks, the codec in {config.codec_dir} has only "
+            f"{codec.config.n_codebooks}"
+        )
+    max_grid_rows = min(config.max_grid_rows, model.config.backbone.max_positions)
+    warm_slot = config.max_rows + 1
+    runner = RealtimeRunner(model, warm_slot + 1, max_grid_rows, deterministic=config.deterministic)
+    pool = BlockPool(model.config.backbone, config.cache_blocks, runner.dtype, device)
+    cache = KVCache(runner.working, pool)
+    info = ModelInfo(
+        name=config.model_name,
+        rate_hz=codec.config.sample_rate,
+        channels=codec.config.channels,
+        samples_per_frame=codec.config.samples_per_frame,
+        n_vq=n_vq,
+        codebook_size=codec.config.codebook_size,
+        max_grid_rows=max_grid_rows,
+        capacity_rows=config.max_rows,
+        sampling_defaults=_sampling_defaults(model_dir),
+    )
+    return Parts(
+        info=info,
+        layout=_layout(model_dir, model.config.audio_eos),
+        runner=runner,
+        cache=cache,
+        warm=WarmQueue(runner, cache, warm_slot),
+        codec=_codec_stage(config, codec, info),
+        encoder=EncodeStage(
+            EncoderStream(codec, config.encode_slots, n_codebooks=n_vq),
+            config.encode_slots,
+            samples_per_frame=info.samples_per_frame,
+            n_vq=n_vq,
+        ),
+        scheduler=Scheduler(config.max_rows, config.max_queued_rows),
+    )
+
+
+def _codec_stage(config: EngineConfig, codec, info: ModelInfo) -> CodecStage:
+    slots = max(config.codec_slots, config.max_rows)
+    stream = DecoderStream(
+        codec,
+        slots,
+        max_chunk_frames=max(config.chunk_ramp_frames),
+        n_codebooks=info.n_vq,
+        semantics=config.codec_semantics,
+    )
+    return CodecStage(
+        stream,
+        slots,
+        codebook_size=info.codebook_size,
+        rate_hz=info.rate_hz,
+        ramp_frames=config.chunk_ramp_frames,
+        deterministic=config.deterministic,
+    )
+
+
+def _layout(model_dir: Path, audio_eos: int) -> TextLayout:
+    prompt = RealtimePrompt.from_checkpoint(model_dir)
+    return TextLayout(
+        prefill_ids=prompt.prefill_text_len,
+        pad_id=prompt.text_pad,
+        audio_pad=prompt.audio_pad,
+        audio_bos=prompt.audio_pad + 1,
+        audio_eos=audio_eos,
+        columns=1 + prompt.n_vq,
+    )
+
+
+def _sampling_defaults(model_dir: Path) -> Sampling:
+    if not (model_dir / "generation_config.json").is_file():
+        return Sampling()
+    given = read_json(model_dir, "generation_config.json")
+    names = [field.name for field in dataclasses.fields(Sampling)]
+    return Sampling(**{name: given[name] for name in names if name in given})
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        # Many CPUs multiply bfloat16 far slower than float32.
+        name = "bfloat16" if device.type == "cuda" else "float32"
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def _limit_threads(threads: int) -> None:
+    """Leave a core to the server: waiting workers would take it from the event loop."""
+    torch.set_num_threads(threads or max(1, (os.cpu_count() or 2) - 1))

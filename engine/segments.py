@@ -1,0 +1,138 @@
+"""The text of a response, segment by segment: which ids may enter the grid, and when it is over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+import numpy as np
+
+from engine.api import I32Grid, SegmentReason
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TextLayout:
+    """How a model takes text: up to `prefill_ids` ids at once, then one beside each frame."""
+
+    prefill_ids: int
+    pad_id: int
+    audio_pad: int
+    audio_bos: int
+    audio_eos: int
+    columns: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Segment:
+    prefix: I32Grid  # grid rows between the previous segment and this one's text
+    ids: list[int] = dataclasses.field(default_factory=list)
+    closed: bool = False  # no more ids will come
+
+
+class Segments:
+    """Ids arrive in order; `flush` ends a segment, `end` the text. One segment is spoken at a time.
+
+    A segment that the model ended before its text was flushed is *over* but not closed: whatever is
+    still fed belongs to it and is dropped, until the flush (or the end) closes it.
+    """
+
+    def __init__(self, layout: TextLayout) -> None:
+        self.layout = layout
+        self.index = 0
+        self.consumed = 0  # ids of the current segment that are in the grid
+        self.consumed_before = 0  # ids of earlier segments that are in the grid
+        self.ended = False
+        self._started = False
+        self._over = False
+        self._segments = deque([_Segment(prefix=np.zeros((0, layout.columns), np.int32))])
+
+    def feed(self, ids: tuple[int, ...]) -> None:
+        """Ids of the segment that is being written."""
+        if not (self._over and len(self._segments) == 1):
+            self._segments[-1].ids.extend(ids)
+
+    def flush(self, next_prefix: I32Grid) -> None:
+        """Close the segment that is being written; ids that follow open another."""
+        if not self.ended:
+            self._segments[-1].closed = True
+            self._segments.append(_Segment(prefix=next_prefix))
+
+    def end(self) -> None:
+        """Close the text."""
+        self.ended = True
+        self._segments[-1].closed = True
+
+    def opening_rows(self) -> I32Grid | None:
+        """Prefix and first ids of the current segment, once enough are known; each only once.
+
+        The row of the last of these ids carries the begin-of-audio code: its hidden state gives the
+        first frame.
+        """
+        segment, layout = self._segments[0], self.layout
+        enough = len(segment.ids) >= layout.prefill_ids or (segment.closed and segment.ids)
+        if self._started or self._over or not enough:
+            return None
+        first = segment.ids[: layout.prefill_ids]
+        rows = np.full((len(first), layout.columns), layout.audio_pad, np.int32)
+        rows[:, 0] = first
+        rows[-1, 1] = layout.audio_bos
+        self.consumed = len(first)
+        self._started = True
+        return np.concatenate([segment.prefix, rows])
+
+    @property
+    def is_speaking(self) -> bool:
+        """The current segment's first ids are in the grid, and it is not over."""
+        return self._started and not self._over
+
+    @property
+    def can_step(self) -> bool:
+        """An id, or the padding after the text, can go beside the next frame."""
+        segment = self._segments[0]
+        return self.is_speaking and (self.consumed < len(segment.ids) or segment.closed)
+
+    def take_id(self) -> int:
+        """The id that goes beside the next frame."""
+        ids = self._segments[0].ids
+        if self.consumed == len(ids):
+            return self.layout.pad_id
+        self.consumed += 1
+        return ids[self.consumed - 1]
+
+    @property
+    def is_empty(self) -> bool:
+        """The current segment was closed without any text."""
+        segment = self._segments[0]
+        return segment.closed and not segment.ids and not self._over
+
+    def close(self) -> SegmentReason:
+        """The model has ended the current segment, or it is empty; ids not consumed are dropped."""
+        spoken = bool(self._segments[0].ids)
+        self._over = True
+        return "eos" if spoken else "flush"
+
+    def stop(self) -> None:
+        """Speak nothing more."""
+        self._segments = deque([self._segments[0]])
+        self._over = self.ended = True
+
+    def advance(self) -> bool:
+        """Go on to the next segment if the current one is over and the next may begin."""
+        if not (self._over and len(self._segments) > 1):
+            return False
+        self._segments.popleft()
+        self.consumed_before += self.consumed
+        self.index, self.consumed = self.index + 1, 0
+        self._started = self._over = False
+        return True
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything was spoken and nothing will follow."""
+        last = len(self._segments) == 1
+        return self.ended and last and (self._over or self.is_empty)
+
+    @property
+    def total_consumed(self) -> int:
+        """Ids of the response that are in the grid."""
+        return self.consumed_before + self.consumed
