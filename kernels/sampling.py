@@ -110,6 +110,6 @@ def _nucleus(
     # `last` is the position in `best` of the last token that has less than `limit` above it.
     last = ((mass < limit) & above).sum(1, keepdim=True)
     threshold = best.gather(1, last)
-    ties_of_kth = torch.ceil((limit - mass_above) / tie_weight).clamp(min=1).minimum(tie_count)
+    ties_of_kth = torch.ceil((limit - mass_above) / tie_weight).clamp(min=1)
     ties_above = last + 1 - (best > threshold).sum(1, keepdim=True)
     return threshold, torch.where(threshold == kth, ties_of_kth, ties_above)
