@@ -196,12 +196,12 @@ def test_a_draw_crosses_from_code_to_code_at_the_cumulative_probability():
     assert invert(probabilities, u).tolist() == [0, 0, 2, 2, 3, 3]
 
 
-def test_logits_that_are_not_numbers_give_a_code_in_range():
-    logits = torch.full((2, 1027), torch.nan)
-    codes = sample(
-        logits, torch.zeros(2, 1027, dtype=torch.bool), make_params(2), torch.tensor([0.1, 0.9])
-    )
-    assert ((codes >= 0) & (codes < 1027)).all()
+@pytest.mark.parametrize("vocabulary", [13, 1027])
+def test_logits_that_are_not_numbers_give_a_code_in_range(vocabulary):
+    logits = torch.full((2, vocabulary), torch.nan)
+    recent = torch.zeros(2, vocabulary, dtype=torch.bool)
+    codes = sample(logits, recent, make_params(2), torch.tensor([0.1, 0.9]))
+    assert ((codes >= 0) & (codes < vocabulary)).all()
 
 
 @pytest.mark.parametrize(
