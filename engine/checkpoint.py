@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.hub import CheckpointError, read_json
 
-__all__ = ["CheckpointError", "load_weights", "read_json"]
+__all__ = ["CheckpointError", "load_weights", "read_json", "tensor_names"]
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -60,6 +60,15 @@ def load_weights(
             )
     module.load_state_dict(state, assign=True)
     module.requires_grad_(False)
+
+
+def tensor_names(directory: str | Path) -> set[str]:
+    """Return the names of all tensors that a checkpoint holds. Raises `CheckpointError`."""
+    names: set[str] = set()
+    for path in _shards(Path(directory)):
+        with _open(path, "cpu") as file:
+            names.update(file.keys())
+    return names
 
 
 def _shards(directory: Path) -> list[Path]:
