@@ -97,8 +97,7 @@ def build_engine(config: dict[str, Any], publish: Callable[[Event], None]) -> An
         return FakeEngine(publish, script_from_json(config["fake"]))
     from engine.config import EngineConfig
 
-    ramp_frames = tuple(config["engine"]["chunk_ramp_frames"])
-    settings = EngineConfig(**config["engine"] | {"chunk_ramp_frames": ramp_frames})
+    settings = EngineConfig(**config["engine"])
     # By name, so that whoever checks or imports this module does not load torch.
     engine: AnyEngine = importlib.import_module("engine.engine").Engine(settings, publish)
     return engine

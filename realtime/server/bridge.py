@@ -89,6 +89,11 @@ class EngineBridge:
         """Whether an engine that is warm is running now."""
         return self._up
 
+    @property
+    def busy(self) -> bool:
+        """Whether any row or encoding is under way."""
+        return bool(self._listeners or self._streams)
+
     def progress_age_s(self) -> float:
         """Seconds since the engine last showed that it moves; infinite before it is up."""
         return self._loop.time() - self._progress_at if self._up else float("inf")
