@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Literal
 
+from engine.api import Event, ModelInfo
 from engine.models.realtime_prompt import RealtimePrompt
+from realtime.protocol.errors import (
+    CLOSE_GOING_AWAY,
+    CLOSE_IDLE,
+    CLOSE_NORMAL,
+    CLOSE_PROTOCOL,
+    ProtocolError,
+)
+from realtime.protocol.messages import (
+    AudioFormat,
+    ClientMessage,
+    Error,
+    Ping,
+    Pong,
+    SessionClose,
+    SessionClosed,
+    SessionStart,
+)
+from realtime.session.dialogue import Dialogue
+from realtime.session.effects import Close, Effect
+from realtime.session.emitter import Emitter
+from realtime.session.settings import DEFAULT_CONFIG, SessionConfig, Voices
 
-from engine.api import Event, ModelInfo, U16Codes
-from realtime.protocol.errors import ProtocolError
-from realtime.protocol.limits import DEFAULT_LIMITS, Limits
-from realtime.protocol.messages import AudioFormat, ClientMessage
-from realtime.session.effects import Effect
-
-
-class Voice(Protocol):
-    """An encoded reference: `codes` are u16 `[F, n_vq]`."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def codes(self) -> U16Codes: ...
-
-
-class Voices(Protocol):
-    """Where a session looks voices up (the server's `VoiceStore` is one)."""
-
-    def get(self, name_or_id: str, /) -> Voice | None: ...
-    def default(self) -> Voice | None: ...
-    def names(self) -> list[str]: ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionConfig:
-    """What the server decides for all sessions."""
-
-    server: str = "moss-realtime"
-    limits: Limits = DEFAULT_LIMITS
-    stall_flush_ms: int = 800
-    ack_max_ahead_ms: int = 4000
-    prebuffer_ms: int = 0
-    warm_pin_s: float = 600.0
-    opus_pre_skip: int = 312
-    start_timeout_ms: int = 10_000
-    max_bad_messages: int = 10
-
-
-DEFAULT_CONFIG: Final = SessionConfig()
+# Errors of clients that do not speak the protocol; too many close the socket.
+_BAD: Final = frozenset({"bad_message", "unknown_type", "not_started"})
+_CLOSE_CODES: Final = {"client": CLOSE_NORMAL, "idle": CLOSE_IDLE, "shutdown": CLOSE_GOING_AWAY}
 
 
 class Session:
-    """One dialogue.
+    """One dialogue over one socket.
 
-    Milliseconds are of one monotonic clock. `new_id` gives row ids that are never reused. Every
-    method that returns effects expects them to be carried out before the next call.
+    Milliseconds are of one monotonic clock. `new_id` gives row ids that are never reused. Effects
+    are to be carried out before the next call. Client messages are applied in the order of their
+    number `m`: a number seen before is ignored, a gap is refused.
     """
 
     def __init__(
@@ -71,45 +54,206 @@ class Session:
         now_ms: int,
         config: SessionConfig = DEFAULT_CONFIG,
     ) -> None:
-        raise NotImplementedError
+        self.id = session_id
+        self._model = model
+        self._prompt = prompt
+        self._voices = voices
+        self._new_id = new_id
+        self._seed = seed
+        self._config = config
+        self._emitter = Emitter()
+        self._dialogue: Dialogue | None = None
+        self._awaited_m = 1
+        self._bad_messages = 0
+        self._heard_sense = False  # a valid message came
+        self._opened_ms = now_ms
+        self._last_message_ms = now_ms
+        self._told_no_user_audio = False
+        self._closed = False
 
     @property
     def audio(self) -> AudioFormat | None:
         """The negotiated sound; None before `session.start`."""
-        raise NotImplementedError
+        return self._dialogue.speaking.settings.audio if self._dialogue else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session is over; it then answers nothing."""
+        return self._closed
 
     def receive(self, message: ClientMessage, now_ms: int) -> list[Effect]:
         """Apply a client message."""
-        raise NotImplementedError
+        if self._closed:
+            return []
+        self._last_message_ms = now_ms
+        try:
+            if self._is_next(message.m):
+                self._heard_sense = True
+                self._apply(message, now_ms)
+        except ProtocolError as error:
+            error.reply_to = message.event_id
+            self._refuse(error)
+        return self._emitter.take()
 
     def receive_audio(self, data: bytes, now_ms: int) -> list[Effect]:
-        """Take a binary audio frame of the client."""
-        raise NotImplementedError
+        """Answer a binary audio frame of the client: user audio is not supported yet."""
+        if not self._closed and not self._dialogue:
+            self._refuse(ProtocolError("not_started", "send session.start first"))
+        elif not self._closed and not self._told_no_user_audio:
+            self._told_no_user_audio = True
+            text = "user audio is not supported by this server yet; further frames are ignored"
+            self._refuse(ProtocolError("unsupported", text))
+        return self._emitter.take()
 
     def reject(self, error: ProtocolError, now_ms: int) -> list[Effect]:
-        """Answer a client message that `protocol.codec` refused."""
-        raise NotImplementedError
+        """Answer a client message that `protocol.codec.decode_client` refused."""
+        if self._closed:
+            return []
+        self._last_message_ms = now_ms
+        try:
+            if error.m is None or self._is_next(error.m):
+                self._refuse(error)
+        except ProtocolError as gap:
+            gap.reply_to = error.reply_to
+            self._refuse(gap)
+        return self._emitter.take()
 
     def engine_event(self, event: Event, now_ms: int) -> list[Effect]:
         """Take an event of one of this session's rows."""
-        raise NotImplementedError
+        if self._dialogue and not self._closed:
+            self._dialogue.rows.apply(event, now_ms)
+        return self._emitter.take()
 
     def transport_sent(self, stream: int, samples: int, now_ms: int) -> list[Effect]:
         """Note that `samples` of the stream's sound are on the wire.
 
         Cumulative, per channel, at the model's rate (as given in `SendAudio.pcm`); once the frame
-        with `LAST_OF_RESPONSE` is out it equals everything given.
+        with `LAST_OF_RESPONSE` is out it equals everything given, and `response.done` follows.
         """
-        raise NotImplementedError
+        if self._dialogue and not self._closed:
+            self._dialogue.rows.sent(stream, samples, now_ms)
+        return self._emitter.take()
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due; call it when `next_deadline_ms` has come."""
-        raise NotImplementedError
+        if self._closed:
+            return []
+        if self._dialogue:
+            self._dialogue.tick(now_ms)
+        due_ms = self._silence_due_ms()
+        if due_ms is not None and now_ms >= due_ms:
+            if self._heard_sense:
+                self._end("idle", now_ms, None)
+            else:
+                self._close(CLOSE_PROTOCOL, "no valid message came")
+        return self._emitter.take()
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` has to be called next."""
-        raise NotImplementedError
+        if self._closed:
+            return None
+        deadlines = [self._silence_due_ms()]
+        if self._dialogue:
+            deadlines.append(self._dialogue.next_deadline_ms())
+        return min((d for d in deadlines if d is not None), default=None)
 
     def disconnected(self, now_ms: int) -> list[Effect]:
         """End the session because its socket is gone; only engine commands come back."""
-        raise NotImplementedError
+        if self._dialogue and not self._closed:
+            self._dialogue.stop_rows()
+        self._closed = True
+        return self._emitter.take()
+
+    def shut_down(self, now_ms: int) -> list[Effect]:
+        """End the session because the server stops."""
+        if not self._closed:
+            self._end("shutdown", now_ms, None)
+        return self._emitter.take()
+
+    def _is_next(self, m: int) -> bool:
+        """Whether this is the message awaited; one applied before is not. A gap raises."""
+        if m > self._awaited_m:
+            raise ProtocolError(
+                "sequence_gap",
+                f"message {self._awaited_m} is awaited, this is {m}",
+                scope="connection",
+                expected=self._awaited_m,
+                param="m",
+            )
+        if m < self._awaited_m:
+            return False
+        self._awaited_m += 1
+        return True
+
+    def _apply(self, message: ClientMessage, now_ms: int) -> None:
+        match message:
+            case Ping():
+                pong = Pong(reply_to=message.event_id, t=message.t, server_t=now_ms)
+                self._emitter.send(pong)
+            case SessionStart():
+                self._start(message)
+            case SessionClose():
+                if message.keep:
+                    text = "keep is not supported by this server yet: a closed session is gone"
+                    raise ProtocolError("unsupported", text, param="keep")
+                self._end("client", now_ms, message.event_id)
+            case _ if self._dialogue:
+                self._dialogue.apply(message, now_ms)
+            case _:
+                raise ProtocolError("not_started", f"send session.start before {message.type}")
+
+    def _start(self, message: SessionStart) -> None:
+        if self._dialogue:
+            raise ProtocolError("bad_message", "the session has started already")
+        self._dialogue = Dialogue(
+            message,
+            session_id=self.id,
+            emitter=self._emitter,
+            model=self._model,
+            prompt=self._prompt,
+            voices=self._voices,
+            new_row=self._new_id,
+            seed=self._seed,
+            config=self._config,
+        )
+
+    def _refuse(self, error: ProtocolError) -> None:
+        self._emitter.send(
+            Error(
+                reply_to=error.reply_to,
+                scope=error.scope,
+                code=error.code,
+                message=error.message,
+                param=error.param,
+                retryable=error.retryable,
+                response_id=error.response_id,
+                retry_after_ms=error.retry_after_ms,
+                expected=error.expected,
+            )
+        )
+        if error.code in _BAD:
+            self._bad_messages += 1
+            if self._bad_messages >= self._config.max_bad_messages:
+                self._close(CLOSE_PROTOCOL, f"{self._bad_messages} bad messages")
+
+    def _silence_due_ms(self) -> int | None:
+        """When the socket closes if no message comes."""
+        if not self._heard_sense:
+            return self._opened_ms + self._config.start_timeout_ms
+        if self._dialogue and any(self._dialogue.speaking.active()):
+            return None
+        return self._last_message_ms + self._config.limits.idle_timeout_s * 1000
+
+    def _end(
+        self, reason: Literal["client", "idle", "shutdown"], now_ms: int, reply_to: str | None
+    ) -> None:
+        if self._dialogue:
+            self._dialogue.cancel_all(now_ms)
+        self._emitter.send(SessionClosed(reply_to=reply_to, reason=reason))
+        self._close(_CLOSE_CODES[reason], reason)
+
+    def _close(self, code: int, reason: str) -> None:
+        if self._dialogue:
+            self._dialogue.stop_rows()
+        self._emitter.emit(Close(code, reason))
+        self._closed = True

@@ -1,0 +1,100 @@
+"""The grids the model sees: opened for a response, warmed before one is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.api import I32Grid, Open, Warm
+from engine.models.realtime_prompt import RealtimePrompt, Turn
+from realtime.protocol.messages import Warned
+from realtime.session.emitter import Emitter
+from realtime.session.history import History
+from realtime.session.response import Request
+from realtime.session.settings import SessionConfig, Settings, Voice
+from realtime.session.sound import FrameClock
+
+_KEEP = 0.75  # of the limit, after trimming; so that the prefix does not change every turn
+_REPLY = 0.125  # of the limit, kept free for the reply
+
+
+class ModelContext:
+    """Builds grids from the history and keeps them within the model's limit."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        history: History,
+        prompt: RealtimePrompt,
+        clock: FrameClock,
+        config: SessionConfig,
+        key: str,
+    ) -> None:
+        self._emitter = emitter
+        self._history = history
+        self._prompt = prompt
+        self._clock = clock
+        self._config = config
+        self._key = key
+
+    def warm(self, settings: Settings) -> None:
+        """Have the engine prefill what the next response of the conversation starts with."""
+        turns = self._history.turns(self._history.context)
+        if turns:
+            grid = self._dialogue(turns, settings.voice, settings)
+        else:
+            grid = self._prompt.system(_codes(settings.voice))
+        model = self._clock.model.name
+        self._emitter.command(Warm(self._key, model, grid, self._config.warm_pin_s))
+
+    def opening(self, request: Request, settings: Settings) -> Open:
+        """Return the command that opens a response's row."""
+        if request.context == "none":
+            grid = self._dialogue([], request.voice, settings)
+            decoder_codes = self._clock.no_codes()
+        else:
+            grid = self._fit(request, settings)
+            decoder_codes = self._history.decoder_codes(request.history_context)
+        return Open(
+            row=request.row,
+            model=self._clock.model.name,
+            grid=grid,
+            decoder_codes=decoder_codes,
+            generated=self._clock.no_codes(),
+            seed=request.seed,
+            sampling=request.sampling,
+            lane="live",
+            prebuffer_ms=self._config.prebuffer_ms,
+            max_ahead_ms=request.max_ahead_ms,
+            max_frames=request.max_frames,
+        )
+
+    def trim_history(self) -> None:
+        """Drop the oldest turns of a history that is larger than is kept."""
+        dropped = 0
+        while self._history.is_over_limits():
+            dropped += self._history.drop_oldest()
+        self._warn_trimmed(dropped)
+
+    def _fit(self, request: Request, settings: Settings) -> I32Grid:
+        limit = min(self._clock.model.max_grid_rows, self._config.limits.history_grid_rows)
+        context = request.history_context
+        grid = self._dialogue(self._history.turns(context), request.voice, settings)
+        dropped = 0
+        if len(grid) > limit * (1 - _REPLY):
+            while len(grid) > limit * _KEEP and self._history.turns(context):
+                dropped += self._history.drop_oldest()
+                grid = self._dialogue(self._history.turns(context), request.voice, settings)
+        self._warn_trimmed(dropped)
+        return grid
+
+    def _dialogue(self, turns: list[Turn], voice: Voice | None, settings: Settings) -> I32Grid:
+        return self._prompt.dialogue(turns, _codes(voice), settings.layout, settings.text_only_user)
+
+    def _warn_trimmed(self, dropped: int) -> None:
+        if dropped:
+            message = f"the {dropped} oldest items left the history: the context was full"
+            self._emitter.send(Warned(code="history_trimmed", message=message))
+
+
+def _codes(voice: Voice | None) -> np.ndarray | None:
+    return None if voice is None else voice.codes

@@ -1,0 +1,218 @@
+"""A started session: its settings, history and responses, and the messages that act on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.api import ModelInfo
+from engine.models.realtime_prompt import RealtimePrompt
+from realtime.protocol.errors import ProtocolError
+from realtime.protocol.messages import (
+    ClientMessage,
+    HistoryGet,
+    Interrupt,
+    ItemCreate,
+    ItemCreated,
+    ItemTruncate,
+    Playback,
+    ResponseCancel,
+    ResponseEnd,
+    ResponseFlush,
+    ResponseStart,
+    ResponseText,
+    SessionStart,
+    SessionStarted,
+    SessionUpdate,
+    SessionUpdated,
+)
+from realtime.protocol.messages import History as HistoryMessage
+from realtime.session.barge_in import CANCELLED, BargeIn
+from realtime.session.context import ModelContext
+from realtime.session.cut import Cutter
+from realtime.session.effects import DropAudio
+from realtime.session.emitter import Emitter
+from realtime.session.heard import SpeechRate
+from realtime.session.history import History
+from realtime.session.outcome import TEXT_TIMEOUT
+from realtime.session.requests import Requests
+from realtime.session.row_events import RowEvents
+from realtime.session.sampling import with_defaults
+from realtime.session.settings import SessionConfig, Voices, find_voice, negotiate, update
+from realtime.session.sound import FrameClock
+from realtime.session.speaking import Speaking
+
+
+class Dialogue:
+    """Everything of a session from its `session.start` on. Construction answers that message.
+
+    Raises `ProtocolError`, without effects, when the session cannot start.
+    """
+
+    def __init__(
+        self,
+        message: SessionStart,
+        *,
+        session_id: str,
+        emitter: Emitter,
+        model: ModelInfo,
+        prompt: RealtimePrompt,
+        voices: Voices,
+        new_row: Callable[[], int],
+        seed: int,
+        config: SessionConfig,
+    ) -> None:
+        settings = negotiate(message, model, voices, config)
+        clock, rate = FrameClock(model), SpeechRate()
+        cutter = Cutter(clock, prompt.tokenizer.encode)
+        history = History(clock, prompt.tokenizer.encode, config.limits)
+        for item in message.history:
+            history.add(history.read(item))
+        context = ModelContext(emitter, history, prompt, clock, config, session_id)
+        requests = Requests(history, prompt, clock, config, new_row, seed)
+        self._emitter = emitter
+        self._voices = voices
+        self._config = config
+        self._model = model
+        self._history = history
+        self._context = context
+        self._speaking = Speaking(emitter, history, context, requests, settings, config)
+        self.rows = RowEvents(emitter, self._speaking, clock, cutter, rate)
+        self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
+        self._send_started(message, session_id)
+        context.trim_history()
+        context.warm(settings)
+
+    @property
+    def speaking(self) -> Speaking:
+        """The responses."""
+        return self._speaking
+
+    def _send_started(self, message: SessionStart, session_id: str) -> None:
+        settings = self._speaking.settings
+        self._emitter.send(
+            SessionStarted(
+                reply_to=message.event_id,
+                session_id=session_id,
+                model=self._model.name,
+                voice=settings.voice.name if settings.voice else None,
+                audio=settings.audio,
+                generation=with_defaults(settings.generation, self._model),
+                flow=settings.flow,
+                stall_flush_ms=settings.stall_flush_ms,
+                layout=settings.layout,
+                text_only_user=settings.text_only_user,
+                limits=self._config.limits,
+                epoch=self._emitter.epoch,
+                server=self._config.server,
+                metadata=settings.metadata,
+            )
+        )
+
+    def apply(self, message: ClientMessage, now_ms: int) -> None:
+        """Apply a message; raises `ProtocolError` when it cannot be."""
+        match message:
+            case SessionUpdate():
+                self._update(message)
+            case ItemCreate():
+                self._create_item(message)
+            case ItemTruncate():
+                self._barge_in.truncate(message, now_ms)
+            case HistoryGet():
+                self._send_history(message)
+            case ResponseStart():
+                voice = self._speaking.settings.voice
+                if message.voice is not None:
+                    voice = find_voice(self._voices, message.voice)
+                self._speaking.start(message, voice, now_ms)
+            case ResponseText():
+                self._speaking.add_text(message, now_ms)
+            case ResponseFlush():
+                self._speaking.flush(message, now_ms)
+            case ResponseEnd():
+                self._speaking.end(message, now_ms)
+            case ResponseCancel():
+                self._barge_in.cancel(message, now_ms)
+            case Interrupt():
+                self._barge_in.interrupt(message, now_ms)
+            case Playback():
+                self._barge_in.playback(message, now_ms)
+
+    def _update(self, message: SessionUpdate) -> None:
+        settings = update(self._speaking.settings, message, self._voices, self._config)
+        self._speaking.settings = settings
+        self._emitter.send(
+            SessionUpdated(
+                reply_to=message.event_id,
+                voice=settings.voice.name if settings.voice else None,
+                generation=with_defaults(settings.generation, self._model),
+                flow=settings.flow,
+                stall_flush_ms=settings.stall_flush_ms,
+                metadata=settings.metadata,
+            )
+        )
+        if message.voice is not None:
+            self._speaking.use_voice(settings.voice)
+            self._context.warm(settings)
+
+    def _create_item(self, message: ItemCreate) -> None:
+        item = self._history.read(message.item)
+        if message.after is None:
+            self._history.add(item)
+        elif self._history.find(message.after):
+            self._history.insert(item, message.after)
+        else:
+            raise ProtocolError(
+                "unknown_item", f"there is no item {message.after!r} to follow", param="after"
+            )
+        self._emitter.send(ItemCreated(reply_to=message.event_id, item=self._history.wire(item)))
+        self._context.trim_history()
+        if item.role == "user" and message.after is None:
+            # A reply is near, and what was said before has been heard to its end.
+            self._speaking.late.clear()
+            self._context.warm(self._speaking.settings)
+
+    def _send_history(self, message: HistoryGet) -> None:
+        items = [self._history.wire(item, audio=message.audio) for item in self._history.items]
+        self._emitter.send(HistoryMessage(reply_to=message.event_id, items=tuple(items)))
+
+    def tick(self, now_ms: int) -> None:
+        """Flush text that waits for more, and give up on text that does not come."""
+        for response in list(self._speaking.active()):
+            flush_due_ms = response.stall_flush_due_ms()
+            timeout_due_ms = response.text_timeout_due_ms(self._text_timeout_ms)
+            if timeout_due_ms is not None and now_ms >= timeout_due_ms:
+                self._speaking.stop_row(response)
+                self.rows.end_sound(response, TEXT_TIMEOUT, now_ms)
+            elif flush_due_ms is not None and now_ms >= flush_due_ms:
+                response.text.flush(None)
+                self._speaking.hand_over(response)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        deadlines = [
+            due_ms
+            for response in self._speaking.active()
+            for due_ms in (
+                response.stall_flush_due_ms(),
+                response.text_timeout_due_ms(self._text_timeout_ms),
+            )
+            if due_ms is not None
+        ]
+        return min(deadlines, default=None)
+
+    @property
+    def _text_timeout_ms(self) -> int:
+        return self._config.limits.text_timeout_s * 1000
+
+    def stop_rows(self) -> None:
+        """Stop all work of the engine for this session."""
+        for response in self._speaking.active():
+            self._speaking.stop_row(response)
+
+    def cancel_all(self, now_ms: int) -> None:
+        """End every response, because the session ends."""
+        for response in list(self._speaking.active()):
+            self._speaking.stop_row(response)
+            self._emitter.emit(DropAudio(response.request.stream))
+            heard = response.playback.heard(now_ms)
+            self._speaking.finish(response, CANCELLED, heard=heard)

@@ -1,0 +1,180 @@
+"""The dialogue as the session keeps it: items, what was heard of them, what the model sees."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from engine.api import U16Codes
+from engine.models.realtime_prompt import Turn
+from realtime.protocol.errors import ProtocolError
+from realtime.protocol.limits import Limits
+from realtime.protocol.messages import Item, ItemAudio, NewItem
+from realtime.session.cut import Part
+from realtime.session.sound import FrameClock
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HistoryItem:
+    """One item. `parts` are what was heard; `generated` is all that was made.
+
+    Items of one voice have one `context` number. `exact` is false where the text is an estimate.
+    """
+
+    id: str
+    role: Literal["user", "assistant"]
+    parts: tuple[Part, ...]
+    generated: tuple[Part, ...]
+    context: int
+    exact: bool = True
+
+    @property
+    def text(self) -> str:
+        """The text heard."""
+        return "".join(part.text for part in self.parts)
+
+
+class History:
+    """Items in order. `encode` gives the ids of a whole text."""
+
+    def __init__(
+        self, clock: FrameClock, encode: Callable[[str], list[int]], limits: Limits
+    ) -> None:
+        self.items: list[HistoryItem] = []
+        self.context = 0
+        self._clock = clock
+        self._encode = encode
+        self._limits = limits
+        self._ids = itertools.count(1)
+
+    def new_id(self) -> str:
+        """Return an item id that is not in use."""
+        return next(f"item_{n}" for n in self._ids if not self.find(f"item_{n}"))
+
+    def find(self, item_id: str) -> HistoryItem | None:
+        """Return the item, if it is there."""
+        return next((item for item in self.items if item.id == item_id), None)
+
+    def read(self, new: NewItem) -> HistoryItem:
+        """Make an item of what a client gives; raises `ProtocolError`."""
+        if new.role == "system":
+            raise ProtocolError(
+                "unsupported",
+                "role 'system' is refused: the model was trained with one fixed system prompt",
+                param="item.role",
+            )
+        text = (new.text or "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        codes = self._read_codes(new.audio) if new.audio else self._clock.no_codes()
+        if not text.strip() and not len(codes):
+            raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")
+        if new.id is not None and self.find(new.id):
+            raise ProtocolError(
+                "invalid_field", f"there already is an item {new.id!r}", param="item.id"
+            )
+        part = Part(text, tuple(self._encode(text)), codes)
+        return HistoryItem(new.id or self.new_id(), new.role, (part,), (part,), self.context)
+
+    def _read_codes(self, audio: ItemAudio) -> U16Codes:
+        model = self._clock.model
+        if len(audio.codes) % (2 * model.n_vq):
+            raise ProtocolError(
+                "bad_audio",
+                f"codes are u16 [frames, {model.n_vq}], so a multiple of {2 * model.n_vq} bytes; "
+                f"there are {len(audio.codes)}",
+                param="item.audio.codes",
+            )
+        codes = np.frombuffer(audio.codes, "<u2").reshape(-1, model.n_vq).astype(np.uint16)
+        if codes.size and codes.max() >= model.codebook_size:
+            raise ProtocolError(
+                "bad_audio",
+                f"code {codes.max()} is outside 0..{model.codebook_size - 1}",
+                param="item.audio.codes",
+            )
+        if self._clock.length_ms(codes) > 1000 * self._limits.item_audio_s:
+            raise ProtocolError(
+                "bad_audio",
+                f"an item may have {self._limits.item_audio_s} s of sound; this one has "
+                f"{self._clock.length_ms(codes) / 1000:g} s",
+                param="item.audio.codes",
+            )
+        return codes
+
+    def add(self, item: HistoryItem) -> None:
+        """Put an item at the end."""
+        self.items.append(item)
+
+    def insert(self, item: HistoryItem, after: str | None) -> None:
+        """Put an item after another one; at the front if that one is gone, as the oldest go."""
+        places = [index for index, other in enumerate(self.items) if other.id == after]
+        self.items.insert(places[0] + 1 if places else 0, item)
+
+    def replace(self, item: HistoryItem) -> None:
+        """Put an item in the place of the one with its id."""
+        self.items = [item if other.id == item.id else other for other in self.items]
+
+    def remove(self, item_id: str) -> None:
+        """Take an item out."""
+        self.items = [item for item in self.items if item.id != item_id]
+
+    def start_context(self) -> bool:
+        """Begin a new model context, because the voice changes.
+
+        User items that no reply follows come along. True if older items stay behind.
+        """
+        self.context += 1
+        pending = len(self.items)
+        while pending and self.items[pending - 1].role == "user":
+            pending -= 1
+        moved = [dataclasses.replace(i, context=self.context) for i in self.items[pending:]]
+        self.items[pending:] = moved
+        return bool(pending)
+
+    def turns(self, context: int) -> list[Turn]:
+        """Return the turns of a model context; a segment is a turn of its own."""
+        return [
+            Turn(item.role, part.ids, part.codes)
+            for item in self.items
+            if item.context == context
+            for part in item.parts
+        ]
+
+    def decoder_codes(self, context: int) -> U16Codes:
+        """Return the sounding assistant frames of a model context, in order."""
+        pieces = [turn.codes for turn in self.turns(context) if turn.role == "assistant"]
+        return self._clock.sounding(np.concatenate([self._clock.no_codes(), *pieces]))
+
+    def drop_oldest(self) -> int:
+        """Drop the oldest turn: up to the next user item. Returns how many items that were."""
+        count = 1
+        while count < len(self.items) and self.items[count].role == "assistant":
+            count += 1
+        dropped = len(self.items[:count])
+        del self.items[:count]
+        return dropped
+
+    def is_over_limits(self) -> bool:
+        """Whether there are more items or more sound than are kept."""
+        frames = sum(len(part.codes) for item in self.items for part in item.generated)
+        sound_s = frames * self._clock.model.frame_ms / 1000
+        return len(self.items) > self._limits.history_items or (
+            sound_s > self._limits.history_audio_s
+        )
+
+    def wire(self, item: HistoryItem, *, audio: bool = False) -> Item:
+        """Return an item as clients see it."""
+        codes = np.concatenate([part.codes for part in item.parts])
+        generated = "".join(part.text for part in item.generated)
+        return Item(
+            id=item.id,
+            role=item.role,
+            text=item.text,
+            audio_ms=self._clock.length_ms(codes),
+            in_context=item.context == self.context,
+            exact=item.exact,
+            generated_text=generated if generated != item.text else None,
+            audio=ItemAudio(codes=codes.astype("<u2").tobytes()) if audio and len(codes) else None,
+        )

@@ -1,0 +1,193 @@
+"""What a session speaks with: voice, sampling, sound format, flow; negotiated at its start."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+from engine.api import ModelInfo, U16Codes
+from realtime.protocol.errors import ErrorCode, ProtocolError
+from realtime.protocol.limits import DEFAULT_LIMITS, Limits
+from realtime.protocol.messages import (
+    AudioFormat,
+    AudioRequest,
+    Codec,
+    Flow,
+    Generation,
+    Layout,
+    SessionStart,
+    SessionUpdate,
+    TextOnlyUser,
+    VoiceRef,
+)
+from realtime.session.sampling import layered
+
+OPUS_RATE_HZ: Final = 48_000
+OPUS_BITRATE: Final = 32_000
+_LATER_CODECS: Final = ("pcm_f32le", "mulaw", "alaw")
+
+
+class Voice(Protocol):
+    """An encoded reference: `codes` are u16 `[F, n_vq]`."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def codes(self) -> U16Codes: ...
+
+
+class Voices(Protocol):
+    """Where a session looks voices up (the server's `VoiceStore` is one)."""
+
+    def get(self, name_or_id: str, /) -> Voice | None: ...
+    def default(self) -> Voice | None: ...
+    def names(self) -> Sequence[str]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """What the server decides for all sessions.
+
+    `opus_pre_skip` is in samples at 48 kHz. `prebuffer_ms` is how much a listener gathers before
+    it plays.
+    """
+
+    server: str = "moss-realtime"
+    limits: Limits = DEFAULT_LIMITS
+    codecs: tuple[Codec, ...] = ("opus", "pcm_s16le")
+    stall_flush_ms: int = 800
+    ack_max_ahead_ms: int = 4000
+    prebuffer_ms: int = 0
+    warm_pin_s: float = 600.0
+    opus_pre_skip: int = 312
+    start_timeout_ms: int = 10_000
+    max_bad_messages: int = 10
+
+
+DEFAULT_CONFIG: Final = SessionConfig()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """A session's settings in effect. `generation` holds only what the client set."""
+
+    voice: Voice | None
+    audio: AudioFormat
+    generation: Generation
+    flow: Flow
+    stall_flush_ms: int
+    layout: Layout
+    text_only_user: TextOnlyUser
+    metadata: dict[str, Any] | None
+
+    @property
+    def max_ahead_ms(self) -> int:
+        """How far ahead of the listener the engine may run."""
+        assert self.flow.max_ahead_ms is not None
+        return self.flow.max_ahead_ms
+
+
+def negotiate(
+    message: SessionStart, model: ModelInfo, voices: Voices, config: SessionConfig
+) -> Settings:
+    """Settle a session's settings; raises `ProtocolError`."""
+    if message.model is not None and message.model != model.name:
+        raise ProtocolError(
+            "invalid_field",
+            f"there is no model {message.model!r}; this server speaks with {model.name!r}",
+            param="model",
+        )
+    _refuse_words(message.timestamps)
+    stall_flush_ms = message.stall_flush_ms
+    return Settings(
+        voice=find_voice(voices, message.voice),
+        audio=_audio_format(message.audio or AudioRequest(), model, config),
+        generation=message.generation or Generation(),
+        flow=_flow(message.flow or Flow(), config),
+        stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,
+        layout=message.layout,
+        text_only_user=message.text_only_user,
+        metadata=message.metadata,
+    )
+
+
+def update(
+    settings: Settings, message: SessionUpdate, voices: Voices, config: SessionConfig
+) -> Settings:
+    """Return the settings with the fields that the message gives; raises `ProtocolError`."""
+    _refuse_words(message.timestamps)
+    changes: dict[str, Any] = {"generation": layered(message.generation, settings.generation)}
+    if message.voice is not None:
+        changes["voice"] = find_voice(voices, message.voice)
+    if message.flow is not None:
+        changes["flow"] = _flow(message.flow, config)
+    if message.stall_flush_ms is not None:
+        changes["stall_flush_ms"] = message.stall_flush_ms
+    if message.metadata is not None:
+        changes["metadata"] = message.metadata
+    return dataclasses.replace(settings, **changes)
+
+
+def find_voice(voices: Voices, wanted: str | VoiceRef | None) -> Voice | None:
+    """Look a voice up by name or id, None being the default; raises `ProtocolError`."""
+    if wanted is None:
+        return voices.default()
+    name = wanted.id if isinstance(wanted, VoiceRef) else wanted
+    voice = voices.get(name)
+    if voice is None:
+        known = ", ".join(voices.names()) or "none"
+        raise ProtocolError(
+            "voice_not_found", f"there is no voice {name[:80]!r}; there are: {known}", param="voice"
+        )
+    return voice
+
+
+def _refuse_words(timestamps: str | None) -> None:
+    if timestamps == "words":
+        raise ProtocolError(
+            "unsupported",
+            "timestamps 'words' is not supported by this server yet; use 'none'",
+            param="timestamps",
+        )
+
+
+def _flow(flow: Flow, config: SessionConfig) -> Flow:
+    if flow.max_ahead_ms is not None:
+        return flow
+    default_ms = config.ack_max_ahead_ms if flow.mode == "ack" else config.limits.max_ahead_ms
+    return Flow(mode=flow.mode, max_ahead_ms=default_ms)
+
+
+def _audio_format(request: AudioRequest, model: ModelInfo, config: SessionConfig) -> AudioFormat:
+    codec = _codec(request.codec, config)
+    rate_hz = OPUS_RATE_HZ if codec == "opus" else model.rate_hz
+    if request.sample_rate not in (None, rate_hz):
+        raise ProtocolError(
+            "unsupported",
+            f"{codec} is sent at {rate_hz} Hz; {request.sample_rate} Hz is not supported yet",
+            param="audio.sample_rate",
+        )
+    return AudioFormat(
+        codec=codec,
+        sample_rate=rate_hz,
+        channels=model.channels,
+        frame_ms=request.frame_ms,
+        frame_samples=rate_hz * request.frame_ms // 1000,
+        bitrate=(request.bitrate or OPUS_BITRATE) if codec == "opus" else None,
+        pre_skip=config.opus_pre_skip if codec == "opus" else 0,
+        transport=request.transport,
+    )
+
+
+def _codec(wanted: str, config: SessionConfig) -> Codec:
+    for codec in config.codecs:
+        if codec == wanted:
+            return codec
+    code: ErrorCode = "unsupported" if wanted in _LATER_CODECS else "unsupported_codec"
+    known = ", ".join(config.codecs)
+    raise ProtocolError(
+        code, f"codec {wanted[:80]!r} is not supported; there are {known}", param="audio.codec"
+    )
