@@ -41,7 +41,13 @@ class ServerConfig:
     model: str = _setting(str(DEFAULT_MODEL_DIR), "directory or hub id of the language model")
     codec: str = _setting(str(DEFAULT_CODEC_DIR), "directory or hub id of its audio codec")
     model_name: str = _setting("moss-tts-realtime", "name of the model in requests")
+    model_aliases: tuple[str, ...] = _setting(
+        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"), "other names REST requests may call the model"
+    )
     voices: str = _setting(str(DEFAULT_VOICES_DIR), "directory of voices that come with the model")
+    voice_aliases: tuple[str, ...] = _setting(
+        (), "other names of voices in REST requests, as alloy=bright,nova=heart"
+    )
     data_dir: str = _setting(
         str(Path.home() / ".local" / "share" / "moss-realtime"), "where uploaded voices are kept"
     )

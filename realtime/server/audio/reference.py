@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import soundfile
@@ -40,6 +41,16 @@ def decode_reference(data: bytes, rate_hz: int) -> F32:
         raise ReferenceError("the audio holds samples that are not numbers")
     if np.abs(pcm).max() < _SILENCE:
         raise ReferenceError("the audio is silent")
+    return _mono(pcm, source_hz, rate_hz)
+
+
+def load_mono(path: Path, rate_hz: int) -> F32:
+    """Read one of our own recordings as f32 mono `[samples]` at `rate_hz`."""
+    pcm, source_hz = soundfile.read(path, dtype="float32", always_2d=True)
+    return _mono(pcm, source_hz, rate_hz)
+
+
+def _mono(pcm: F32, source_hz: int, rate_hz: int) -> F32:
     mono = pcm.mean(axis=1, dtype=np.float32)
     resampled: F32 = soxr.resample(mono, source_hz, rate_hz, quality="HQ")
     return resampled

@@ -1,0 +1,109 @@
+"""`POST /v1/audio/speech`: OpenAI's endpoint, with a few more fields."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from engine.api import ModelInfo, U16Codes
+from realtime.server.aliases import Aliases
+from realtime.server.audio import ReferenceError, decode_reference
+from realtime.server.bridge import EngineError
+from realtime.server.errors import ApiError, parse_json_object, read_body, request_id
+from realtime.server.ref_audio import MAX_REF_BYTES, read_ref_audio
+from realtime.server.services import Services
+from realtime.server.speech_request import SpeechBody, parse_speech_body
+from realtime.server.speech_response import Speech, SpeechResponse
+from realtime.server.speech_row import SpeechRow
+
+MAX_BODY_BYTES = MAX_REF_BYTES * 4 // 3 + (256 << 10)
+INLINE_VOICE = "ref_audio"
+
+T = TypeVar("T")
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """The route of speech. Raises `ConfigError` for aliases that make no sense."""
+    endpoint = _SpeechEndpoint(services)
+    return [Route("/v1/audio/speech", endpoint.speak, methods=["POST"])]
+
+
+class _SpeechEndpoint:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._aliases = Aliases(services.config)
+
+    async def speak(self, request: Request) -> Response:
+        """Validate all of the request; the response does the rest."""
+        raw = await read_body(request, MAX_BODY_BYTES)
+        body, text_ids = await self._off_loop(self._parse, raw)
+        self._check_ready()
+        model = self._aliases.model(body.model, self._services.bridge.models)
+        voice = None
+        if body.ref_audio is None:
+            voice = self._aliases.voice(body.voice_name, self._services.voices)
+
+        async def open_row() -> tuple[SpeechRow, int]:
+            codes = voice.codes if voice else None
+            if body.ref_audio is not None:
+                codes = await self._encode_reference(body.ref_audio, model)
+            return self._row(body, text_ids, model, codes), 0 if codes is None else len(codes)
+
+        speech = Speech(
+            request_id=request_id(request),
+            model=model,
+            audio_format=body.audio_format,
+            sse=body.stream_format == "sse",
+            voice_name=INLINE_VOICE if body.ref_audio else quote(voice.name if voice else "", " "),
+            text_tokens=len(text_ids),
+            open_row=open_row,
+        )
+        return SpeechResponse(self._services, speech)
+
+    def _parse(self, raw: bytes) -> tuple[SpeechBody, tuple[int, ...]]:
+        body = parse_speech_body(parse_json_object(raw))
+        return body, tuple(self._services.prompt.tokenizer.encode(body.input))
+
+    def _check_ready(self) -> None:
+        if self._services.draining:
+            raise ApiError(503, "draining", "the server is shutting down", retry_after_s=2)
+        if not self._services.bridge.up:
+            raise ApiError(503, "warming_up", "the engine is starting", retry_after_s=2)
+
+    async def _encode_reference(self, url: str, model: ModelInfo) -> U16Codes:
+        audio = await read_ref_audio(url, allow_remote=self._services.config.allow_remote_ref_audio)
+        try:
+            pcm = await self._off_loop(decode_reference, audio, model.rate_hz)
+            return await self._services.bridge.encode(pcm, "normalise", model.name)
+        except ReferenceError as error:
+            raise ApiError(400, "bad_audio", str(error), param="ref_audio") from error
+        except EngineError as error:
+            raise ApiError(503, "engine_failed", str(error), param="ref_audio") from error
+
+    def _row(
+        self,
+        body: SpeechBody,
+        text_ids: tuple[int, ...],
+        model: ModelInfo,
+        voice_codes: U16Codes | None,
+    ) -> SpeechRow:
+        return SpeechRow(
+            self._services.bridge,
+            model,
+            grid=self._services.prompt.dialogue([], voice_codes),
+            text_ids=text_ids,
+            seed=secrets.randbits(63) if body.seed is None else body.seed,
+            sampling=body.sampling(model.sampling_defaults),
+            max_frames=body.max_frames(model),
+        )
+
+    async def _off_loop(self, work: Callable[..., T], *args: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._services.audio_pool, work, *args)
