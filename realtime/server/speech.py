@@ -17,6 +17,7 @@ from realtime.server.aliases import Aliases
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, parse_json_object, read_body, request_id
+from realtime.server.readiness import check_ready
 from realtime.server.ref_audio import MAX_REF_BYTES, read_ref_audio
 from realtime.server.services import Services
 from realtime.server.speech_request import SpeechBody, parse_speech_body
@@ -44,7 +45,7 @@ class _SpeechEndpoint:
         """Validate all of the request; the response does the rest."""
         raw = await read_body(request, MAX_BODY_BYTES)
         body, text_ids = await self._off_loop(self._parse, raw)
-        self._check_ready()
+        check_ready(self._services)
         model = self._aliases.model(body.model, self._services.bridge.models)
         voice = None
         if body.ref_audio is None:
@@ -70,12 +71,6 @@ class _SpeechEndpoint:
     def _parse(self, raw: bytes) -> tuple[SpeechBody, tuple[int, ...]]:
         body = parse_speech_body(parse_json_object(raw))
         return body, tuple(self._services.prompt.tokenizer.encode(body.input))
-
-    def _check_ready(self) -> None:
-        if self._services.draining:
-            raise ApiError(503, "draining", "the server is shutting down", retry_after_s=2)
-        if not self._services.bridge.up:
-            raise ApiError(503, "warming_up", "the engine is starting", retry_after_s=2)
 
     async def _encode_reference(self, url: str, model: ModelInfo) -> U16Codes:
         audio = await read_ref_audio(url, allow_remote=self._services.config.allow_remote_ref_audio)

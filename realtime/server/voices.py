@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, limited, too_large
+from realtime.server.readiness import check_ready
 from realtime.server.services import Services
 from realtime.server.voice import Voice
 from realtime.server.voice_store import voice_not_found
@@ -62,9 +63,8 @@ class _Voices:
 
     async def _upload(self, request: Request) -> Response:
         form = await _read_form(request)
+        check_ready(self._services)
         bridge = self._services.bridge
-        if not bridge.up:
-            raise ApiError(503, "warming_up", "the engine is starting", retry_after_s=2)
         model = bridge.models[0]
         try:
             pcm = await asyncio.get_running_loop().run_in_executor(
