@@ -1,0 +1,102 @@
+"""One response, as its listener sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from realtime.protocol.messages import (
+    ClientMessage,
+    Interrupt,
+    Played,
+    ResponseCancel,
+    ResponseDone,
+    ResponseFlush,
+)
+
+
+class Sender(Protocol):
+    """What a reply needs of its session."""
+
+    @property
+    def rate_hz(self) -> int:
+        """Sample rate of the sound."""
+
+    async def send(self, message: ClientMessage) -> None:
+        """Send a message."""
+
+
+class Reply:
+    """One response being spoken: iterate it for its sound, s16le mono bytes, gap-free.
+
+    The iteration ends with the response; `done` then says how. It raises `ResponseFailed` when the
+    response failed and `StreamInterrupted` when the connection was lost.
+    """
+
+    def __init__(self, session: Sender, response_id: str) -> None:
+        self.response_id = response_id
+        self.done: ResponseDone | None = None
+        self.taken_ms = 0.0
+        self._session = session
+        self._sound: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._error: BaseException | None = None
+        self._ended = asyncio.Event()
+        self._feeding: asyncio.Task[None] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield sound as it arrives."""
+        while (pcm := await self._sound.get()) is not None:
+            self.taken_ms += len(pcm) / 2 / self._session.rate_hz * 1000
+            yield pcm
+        self._sound.put_nowait(None)  # a second iteration ends as well
+        if self._error:
+            raise self._error
+
+    async def flush(self) -> None:
+        """Have the text so far spoken to its end, though more may follow."""
+        await self._session.send(ResponseFlush(m=1, response_id=self.response_id))
+
+    async def interrupt(self, played_ms: float | None = None) -> ResponseDone | None:
+        """Barge in: stop this and every queued response; the history keeps what was heard.
+
+        `played_ms` is how far the listener got; without it, what was taken from the iteration.
+        """
+        ms = self.taken_ms if played_ms is None else played_ms
+        await self._session.send(Interrupt(m=1, played=Played(response_id=self.response_id, ms=ms)))
+        return await self.wait()
+
+    async def cancel(self) -> ResponseDone | None:
+        """Stop this response only."""
+        await self._session.send(ResponseCancel(m=1, response_id=self.response_id))
+        return await self.wait()
+
+    async def wait(self) -> ResponseDone | None:
+        """Wait for the end without taking the sound; raises as the iteration does."""
+        await self._ended.wait()
+        if self._error:
+            raise self._error
+        return self.done
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more sound will come."""
+        return self._ended.is_set()
+
+    def fed_by(self, task: asyncio.Task[None]) -> None:
+        """Note which task sends the text; it is cancelled when the response ends before it."""
+        self._feeding = task
+
+    def take(self, pcm: bytes) -> None:
+        """Add sound; for the session."""
+        self._sound.put_nowait(pcm)
+
+    def end(self, done: ResponseDone | None, error: BaseException | None = None) -> None:
+        """End the response, once; for the session."""
+        if self.ended:
+            return
+        self.done, self._error = done, error
+        self._ended.set()
+        self._sound.put_nowait(None)
+        if self._feeding and self._feeding is not asyncio.current_task():
+            self._feeding.cancel()

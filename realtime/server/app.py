@@ -1,0 +1,148 @@
+"""The ASGI application: routes, lifespan, and the rules that hold for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+import realtime
+from realtime.protocol.codec import choose_subprotocol
+from realtime.protocol.errors import ProtocolError
+from realtime.server import models, speech, voices
+from realtime.server.connection import Connection
+from realtime.server.errors import HANDLERS
+from realtime.server.errors import HANDLERS
+from realtime.server.origin import OriginCheck
+from realtime.server.services import Services
+
+WEB_DIR = Path(realtime.__file__).parents[1] / "web"
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self' 'wasm-unsafe-eval'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "worker-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+RETRY_AFTER_S = "2"
+
+
+def create_app(services: Services) -> Starlette:
+    """Return the application; its lifespan starts and stops the engine."""
+    origins = services.config.cors_origins
+    app = Starlette(
+        routes=routes(services),
+        middleware=[
+            Middleware(OriginCheck, config=services.config),
+            Middleware(
+                CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+            ),
+        ],
+        exception_handlers=HANDLERS,
+        exception_handlers=HANDLERS,
+        lifespan=_lifespan,
+    )
+    app.state.services = services
+    return app
+
+
+def routes(services: Services) -> list[BaseRoute]:
+    """Return every route; the page comes last because it takes any path."""
+    return [
+        WebSocketRoute("/v1/speech", speech_socket),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        *speech.routes(services),
+        *voices.routes(services),
+        *models.routes(services),
+        Mount("/", Page(directory=WEB_DIR, html=True)),
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    services: Services = app.state.services
+    services.bridge.start()
+    async with asyncio.TaskGroup() as tasks:
+        starting = tasks.create_task(services.start(), name="start")
+        try:
+            yield
+        finally:
+            starting.cancel()
+            await services.bridge.stop()
+            services.audio_pool.shutdown()
+
+
+async def speech_socket(websocket: WebSocket) -> None:
+    """`GET /v1/speech`: protocol v1. Refusals are HTTP answers before the upgrade."""
+    services: Services = websocket.app.state.services
+    try:
+        subprotocol, encoding = choose_subprotocol(websocket.scope["subprotocols"])
+    except ProtocolError as error:
+        return await _refuse(websocket, 400, error.code, error.message)
+    if unready := services.why_not_ready():
+        return await _refuse(websocket, 503, "overloaded", f"the server is {unready}")
+    if len(services.sessions) >= services.config.max_sessions:
+        return await _refuse(websocket, 429, "overloaded", "too many sessions are open")
+    await websocket.accept(subprotocol)
+    await Connection(websocket, encoding, services).run()
+
+
+async def _refuse(websocket: WebSocket, status: int, code: str, message: str) -> None:
+    headers = {"Retry-After": RETRY_AFTER_S} if status in (429, 503) else None
+    body = {"error": {"code": code, "message": message}}
+    await websocket.send_denial_response(JSONResponse(body, status, headers))
+
+
+async def healthz(request: Request) -> Response:
+    """Answer as long as the event loop turns."""
+    return PlainTextResponse("ok\n")
+
+
+async def readyz(request: Request) -> Response:
+    """200 while new work is welcome, else 503 and why."""
+    services: Services = request.app.state.services
+    unready = services.why_not_ready()
+    return JSONResponse({"status": unready or "ready"}, 503 if unready else 200)
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    services: Services = request.app.state.services
+    return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")
+
+
+class Page(StaticFiles):
+    """The demo page, allowed to load nothing but what lies beside it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_policy(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["Referrer-Policy"] = "no-referrer"
+                headers["Cache-Control"] = "no-cache"
+            await send(message)
+
+        await super().__call__(scope, receive, send_with_policy)

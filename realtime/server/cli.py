@@ -1,0 +1,152 @@
+"""The command line: `moss-realtime serve | say | doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+
+import uvicorn
+from starlette.applications import Starlette
+
+from engine.hub import CheckpointError
+from realtime.protocol.limits import DEFAULT_LIMITS
+from realtime.server.app import create_app
+from realtime.server.bridge import EngineError
+from realtime.server.config import ConfigError, ServerConfig, add_arguments, load_config
+from realtime.server.doctor import run_checks
+from realtime.server.greeting import greeting
+from realtime.server.say import say
+from realtime.server.services import Services, build_services
+from realtime.server.transport import SpeechSocketProtocol
+
+logger = logging.getLogger(__name__)
+ENGINE_SETTINGS = (
+    *("model", "codec", "model_name", "voices", "data_dir", "device", "dtype", "threads"),
+    *("deterministic", "warm_up", "fake", "log_level"),
+)
+CLOSE_GRACE_S = 2.0
+POLL_S = 0.02
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which says when the engine is warm and lets responses finish before it stops."""
+
+    def __init__(self, app: Starlette, services: Services, on_ready: Callable[[int], None]) -> None:
+        config = services.config
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=config.host,
+                port=config.port,
+                ws=SpeechSocketProtocol,
+                ws_max_size=DEFAULT_LIMITS.item_message_bytes,
+                ws_per_message_deflate=False,
+                log_level=config.log_level,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+            )
+        )
+        self.port = config.port
+        self._services = services
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at once; `/readyz` is false and sessions are refused until the engine is warm."""
+        await super().startup(sockets)
+        if self.started:
+            self.port = self.servers[0].sockets[0].getsockname()[1]
+
+    async def main_loop(self) -> None:
+        """Run until asked to exit, or until the engine turns out not to start."""
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(self._announce(), name="announce")
+            await super().main_loop()
+            waiting.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take nothing new, give running responses their time, end the sessions, then close."""
+        services = self._services
+        services.draining = True
+        await self._wait_while(lambda: services.bridge.busy, services.config.drain_s)
+        for end in list(services.sessions):
+            end()
+        await self._wait_while(lambda: bool(services.sessions), CLOSE_GRACE_S)
+        await super().shutdown(sockets)
+
+    async def _wait_while(self, condition: Callable[[], bool], limit_s: float) -> None:
+        for _ in range(int(limit_s / POLL_S)):
+            if self.force_exit or not condition():
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _announce(self) -> None:
+        await self._services.started.wait()
+        if self._services.startup_error:
+            self.should_exit = True
+        else:
+            self._on_ready(self.port)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `moss-realtime`."""
+    arguments = _parser().parse_args(argv)
+    try:
+        config = load_config(vars(arguments), os.environ)
+        logging.basicConfig(level=config.log_level.upper(), format=LOG_FORMAT)
+        sys.exit(arguments.command(config, arguments))
+    except (ConfigError, CheckpointError, EngineError, OSError) as error:
+        sys.exit(f"moss-realtime: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="moss-realtime", description="A realtime speech server for voice agents."
+    )
+    commands = parser.add_subparsers(required=True, metavar="serve | say | doctor")
+    serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
+    add_arguments(serve)
+    serve.set_defaults(command=_serve)
+    speak = commands.add_parser("say", help="speak text into a sound file, without a server")
+    speak.add_argument("text", help="what to say; `-` reads standard input as it arrives")
+    speak.add_argument("-o", "--output", default="out.wav", help="wav, flac, mp3, opus or pcm file")
+    speak.add_argument("--voice", help="name or id of a voice")
+    speak.add_argument("--seed", type=int, default=0, help="the same seed gives the same sound")
+    add_arguments(speak, only=ENGINE_SETTINGS)
+    speak.set_defaults(command=_say)
+    doctor = commands.add_parser("doctor", help="check that this machine can serve")
+    add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure"))
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
+    logger.info("config %s", " ".join(f"{k}={v!r}" for k, v in dataclasses.asdict(config).items()))
+    services = build_services(config)
+
+    def greet(port: int) -> None:
+        print(greeting(dataclasses.replace(config, port=port)), flush=True)
+
+    server = Server(create_app(services), services, greet)
+    server.run()
+    if services.startup_error:
+        raise EngineError(services.startup_error)
+    return 0 if server.started else 1
+
+
+def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
+    say(config, arguments.text, arguments.output, voice=arguments.voice, seed=arguments.seed)
+    return 0
+
+
+def _doctor(config: ServerConfig, arguments: argparse.Namespace) -> int:
+    return run_checks(config)

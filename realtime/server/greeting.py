@@ -1,0 +1,38 @@
+"""What a server says once it listens: where the page is, and two ways to try it."""
+
+from __future__ import annotations
+
+from realtime.server.config import ServerConfig
+
+_ANY = frozenset({"0.0.0.0", "::", ""})
+
+
+def base_url(config: ServerConfig) -> str:
+    """Return the address to reach the server at from its own machine."""
+    host = "127.0.0.1" if config.host in _ANY else config.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
+
+
+def greeting(config: ServerConfig) -> str:
+    """Return the page's address, a curl line and a Python snippet; each works as it stands."""
+    url = base_url(config)
+    return f"""\
+Open {url}/ in a browser, or try
+
+  curl -s {url}/v1/audio/speech -H 'Content-Type: application/json' \\
+    -d '{{"input": "Hello! How are you today?", "response_format": "wav"}}' -o hello.wav
+
+or, from Python:
+
+  import asyncio, wave
+  from realtime.sdk import Client
+
+  async def main():
+      async with Client("{url}") as session:
+          with wave.open("hello-sdk.wav", "wb") as out:
+              out.setparams((1, 2, session.rate_hz, 0, "NONE", ""))
+              async for audio in session.say("Hello! How are you today?"):
+                  out.writeframes(audio)
+
+  asyncio.run(main())
+"""

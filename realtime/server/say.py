@@ -1,0 +1,162 @@
+"""`moss-realtime say`: speak into a file, with the engine on a thread and no server."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from engine.text.incremental import IncrementalTokenizer
+
+from engine import hub
+from engine.api import Done, End, Feed, Frames, ModelInfo, Open, Refused
+from engine.host import build_engine
+from engine.models.realtime_prompt import RealtimePrompt
+from realtime.server.audio import FORMATS, AudioFormat, Writer, open_writer
+from realtime.server.bridge import EngineError, RowEvent
+from realtime.server.config import ConfigError, ServerConfig
+from realtime.server.engine_process import LocalEngine
+from realtime.server.services import Services, build_services, engine_settings
+
+MAX_AUDIO_S = 600.0
+_SUFFIX_FORMATS: dict[str, AudioFormat] = {"ogg": "opus"}
+
+
+@dataclasses.dataclass(slots=True)
+class _Timing:
+    text_at: float | None = None  # monotonic, as are the others
+    first_audio_at: float | None = None
+    ended_at: float = 0.0
+    audio_s: float = 0.0
+
+    def report(self) -> str:
+        """Say how long the sound is and how fast it was made."""
+        if self.text_at is None or self.first_audio_at is None:
+            return "nothing to say"
+        ttfa_ms = 1000 * (self.first_audio_at - self.text_at)
+        factor = (self.ended_at - self.text_at) / self.audio_s
+        sound = f"{self.audio_s:.2f} s of sound"
+        return f"{sound}, first after {ttfa_ms:.0f} ms, real-time factor {factor:.2f}"
+
+
+def say(config: ServerConfig, text: str, output: str, *, voice: str | None, seed: int) -> None:
+    """Speak `text` (`-`: standard input, as it arrives) into the file `output`.
+
+    Prints the time from the first text to the first sound and the real-time factor. Raises
+    `EngineError`, `ConfigError`, `CheckpointError` and `OSError`.
+    """
+    audio_format = _format_of(output)
+    model_dir = hub.resolve(config.model)
+    settings = engine_settings(config, model_dir, RealtimePrompt.from_checkpoint(model_dir))
+    services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
+    with open(output, "wb") as file:
+        timing = asyncio.run(_run(services, text, audio_format, file, voice, seed))
+    print(f"{output}: {timing.report()}")
+
+
+async def _run(
+    services: Services,
+    text: str,
+    audio_format: AudioFormat,
+    file: BinaryIO,
+    voice: str | None,
+    seed: int,
+) -> _Timing:
+    services.bridge.start()
+    try:
+        await services.start()
+        if services.startup_error:
+            raise EngineError(services.startup_error)
+        model = services.bridge.models[0]
+        writer = open_writer(audio_format, model.rate_hz, model.channels)
+        timing = _Timing()
+        row, events = services.bridge.new_id(), asyncio.Queue[RowEvent]()
+        services.bridge.listen(row, events.put_nowait)
+        services.bridge.send(_open(services, row, voice, seed))
+        feeding = asyncio.create_task(_feed(services, row, text, timing), name="feed")
+        try:
+            await _write(events, writer, file, model, timing)
+        finally:
+            feeding.cancel()
+        return timing
+    finally:
+        await services.bridge.stop()
+        services.audio_pool.shutdown()
+
+
+async def _write(
+    events: asyncio.Queue[RowEvent],
+    writer: Writer,
+    file: BinaryIO,
+    model: ModelInfo,
+    timing: _Timing,
+) -> None:
+    while not isinstance(event := await events.get(), Done | Refused):
+        if isinstance(event, Frames):
+            timing.first_audio_at = timing.first_audio_at or time.monotonic()
+            timing.audio_s += len(event.pcm) / model.rate_hz
+            file.write(writer.write(event.pcm))
+    timing.ended_at = time.monotonic()
+    file.write(writer.finish())
+    if isinstance(event, Refused) or event.reason == "failed":
+        raise EngineError(event.message if isinstance(event, Refused) else event.error)
+    if event.reason != "completed":
+        print(f"moss-realtime: stopped early ({event.reason})", file=sys.stderr)
+
+
+def _open(services: Services, row: int, voice: str | None, seed: int) -> Open:
+    prompt, model = services.prompt, services.bridge.models[0]
+    found = services.voices.get(voice) if voice else services.voices.default()
+    if voice and not found:
+        known = ", ".join(services.voices.names())
+        raise ConfigError(f"there is no voice {voice!r}; there are {known}")
+    nothing = np.zeros((0, prompt.n_vq), dtype=np.uint16)
+    return Open(
+        row=row,
+        model=model.name,
+        grid=prompt.dialogue([], found.codes if found else None, "training"),
+        decoder_codes=nothing,
+        generated=nothing,
+        seed=seed,
+        sampling=model.sampling_defaults,
+        lane="throughput",
+        prebuffer_ms=0,
+        max_ahead_ms=int(MAX_AUDIO_S * 1000),
+        max_frames=int(MAX_AUDIO_S * 1000 / model.frame_ms),
+    )
+
+
+async def _feed(services: Services, row: int, text: str, timing: _Timing) -> None:
+    bridge, tokenizer = services.bridge, IncrementalTokenizer(services.prompt.tokenizer)
+    async for piece in _pieces(text):
+        timing.text_at = timing.text_at or time.monotonic()
+        if ids := tokenizer.feed(piece):
+            bridge.send(Feed(row, tuple(ids)))
+    if ids := tokenizer.finish():
+        bridge.send(Feed(row, tuple(ids)))
+    bridge.send(End(row))
+
+
+async def _pieces(text: str) -> AsyncIterator[str]:
+    if text != "-":
+        yield text
+        return
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while data := await asyncio.to_thread(os.read, sys.stdin.fileno(), 4096):
+        yield decoder.decode(data)
+    yield decoder.decode(b"", final=True)
+
+
+def _format_of(output: str) -> AudioFormat:
+    suffix = Path(output).suffix.lstrip(".").lower()
+    for audio_format in FORMATS:
+        if audio_format == _SUFFIX_FORMATS.get(suffix, suffix):
+            return audio_format
+    raise ConfigError(f"--output {output!r} must end in one of .{', .'.join(FORMATS)}")

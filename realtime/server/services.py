@@ -1,0 +1,122 @@
+"""What every endpoint shares, built once from the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from engine import hub
+from engine.models.realtime_prompt import RealtimePrompt
+from realtime.server.audio import OpusEncoder, OpusUnavailable
+from realtime.server.audio.opus import OPUS_CLOCK_HZ
+from realtime.server.bridge import EngineBridge, EngineError
+from realtime.server.config import ServerConfig
+from realtime.server.engine_process import EngineLink, EngineProcess
+from realtime.server.metrics import Metrics
+from realtime.server.voice_store import VoiceStore, encode_missing_voices, open_voice_store
+from realtime.session.settings import SessionConfig
+
+
+@dataclasses.dataclass(slots=True)
+class Services:
+    """Shared by all connections and requests; only the last fields change.
+
+    `sessions` holds how to end each open session. `startup_error` is set when `started` is, if the
+    engine did not come up.
+    """
+
+    config: ServerConfig
+    bridge: EngineBridge
+    prompt: RealtimePrompt
+    voices: VoiceStore
+    metrics: Metrics
+    session_config: SessionConfig
+    audio_pool: ThreadPoolExecutor
+    sessions: set[Callable[[], None]]
+    started: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    startup_error: str = ""
+    draining: bool = False
+
+    async def start(self) -> None:
+        """Wait for the engine and give every voice its codes."""
+        try:
+            await self.bridge.ready()
+            await encode_missing_voices(self.voices, self.bridge)
+        except EngineError as error:
+            self.startup_error = str(error)
+        self.started.set()
+
+    def why_not_ready(self) -> str | None:
+        """Return what keeps the server from taking new work, if anything does."""
+        if self.draining:
+            return "draining"
+        if not self.started.is_set():
+            return "warming up"
+        if not self.bridge.up:
+            return "restarting its engine"
+        if self.bridge.progress_age_s() > self.config.stuck_after_s:
+            return "stuck"
+        return None
+
+
+def build_services(config: ServerConfig, link: EngineLink | None = None) -> Services:
+    """Build everything but start nothing.
+
+    `link` replaces the engine process. Raises `engine.hub.CheckpointError`.
+    """
+    model_dir = hub.resolve(config.model)
+    prompt = RealtimePrompt.from_checkpoint(model_dir)
+    bridge = EngineBridge(link or EngineProcess(engine_settings(config, model_dir, prompt)))
+    sessions: set[Callable[[], None]] = set()
+    return Services(
+        config=config,
+        bridge=bridge,
+        prompt=prompt,
+        voices=open_voice_store(config, prompt.n_vq),
+        metrics=Metrics(bridge, lambda: len(sessions)),
+        sessions=sessions,
+        session_config=SessionConfig(
+            stall_flush_ms=config.stall_flush_ms, opus_pre_skip=opus_pre_skip()
+        ),
+        audio_pool=ThreadPoolExecutor(config.audio_threads, thread_name_prefix="audio"),
+    )
+
+
+def engine_settings(
+    config: ServerConfig, model_dir: Path, prompt: RealtimePrompt
+) -> dict[str, Any]:
+    """Return the JSON configuration of `engine.host`."""
+    if config.fake:
+        from engine.fake import FAKE_MODEL, FakeScript
+
+        model = dataclasses.replace(
+            FAKE_MODEL, name=config.model_name, n_vq=prompt.n_vq, capacity_rows=config.max_rows
+        )
+        script = FakeScript(model=model, max_queued_rows=config.max_queued_rows)
+        return {"fake": dataclasses.asdict(script)}
+    return {
+        "engine": {
+            "model_dir": str(model_dir),
+            "codec_dir": str(hub.resolve(config.codec)),
+            "model_name": config.model_name,
+            "device": config.device,
+            "dtype": config.dtype,
+            "threads": config.threads,
+            "max_rows": config.max_rows,
+            "max_queued_rows": config.max_queued_rows,
+            "deterministic": config.deterministic,
+            "warm_up": config.warm_up,
+        }
+    }
+
+
+def opus_pre_skip() -> int:
+    """Samples (48 kHz clock) a client drops at the start of an Opus stream; 0 without libopus."""
+    try:
+        return OpusEncoder(OPUS_CLOCK_HZ).pre_skip
+    except OpusUnavailable:
+        return 0
