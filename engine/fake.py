@@ -151,6 +151,11 @@ class FakeEngine:
         for row in [*self._running.values(), *self._queued.values()]:
             self._finish(row, "cancelled")
 
+    def step(self) -> bool:
+        """Apply what was submitted and tick once, without a thread; true when a row went on."""
+        self._apply_commands(wait_s=0.0)
+        return self._tick()
+
     def _tick(self) -> bool:
         """Step every row once; true when one made progress."""
         self.ticks += 1
