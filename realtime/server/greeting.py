@@ -24,15 +24,15 @@ Open {url}/ in a browser, or try
 
 or, from Python:
 
-  import asyncio, wave
-  from realtime.sdk import Client
+import asyncio, wave
+from realtime.sdk import Client
 
-  async def main():
-      async with Client("{url}") as session:
-          with wave.open("hello-sdk.wav", "wb") as out:
-              out.setparams((1, 2, session.rate_hz, 0, "NONE", ""))
-              async for audio in session.say("Hello! How are you today?"):
-                  out.writeframes(audio)
+async def main():
+    async with Client("{url}") as session:
+        with wave.open("hello-sdk.wav", "wb") as out:
+            out.setparams((1, 2, session.rate_hz, 0, "NONE", ""))
+            async for audio in session.say("Hello! How are you today?"):
+                out.writeframes(audio)
 
-  asyncio.run(main())
+asyncio.run(main())
 """
