@@ -24,7 +24,6 @@ from realtime.protocol.errors import ProtocolError
 from realtime.server import models, speech, voices
 from realtime.server.connection import Connection
 from realtime.server.errors import HANDLERS
-from realtime.server.errors import HANDLERS
 from realtime.server.origin import OriginCheck
 from realtime.server.services import Services
 
@@ -57,7 +56,6 @@ def create_app(services: Services) -> Starlette:
                 CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
             ),
         ],
-        exception_handlers=HANDLERS,
         exception_handlers=HANDLERS,
         lifespan=_lifespan,
     )
