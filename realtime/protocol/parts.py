@@ -41,7 +41,7 @@ class VoiceRef:
 class AudioRequest:
     """The sound a client asks for. `codec` is a string so that any name gets a helpful answer."""
 
-    codec: str = "opus"
+    codec: str = "pcm_s16le"
     sample_rate: int | None = None
     frame_ms: FrameMs = 80
     bitrate: Annotated[int, Range(6_000, 510_000)] | None = None
