@@ -7,11 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from engine.api import ModelInfo
 from realtime.server.aliases import model_not_found
 from realtime.server.audio import available_formats
+from realtime.server.resource import resource
 from realtime.server.services import Services
 from realtime.server.speech_request import MAX_INPUT_CHARS
 
@@ -31,7 +32,7 @@ def routes(services: Services) -> list[BaseRoute]:
                 return JSONResponse(_describe(model, started_at))
         raise model_not_found(name, services.bridge.models)
 
-    return [Route("/v1/models", listing), Route("/v1/models/{model}", one)]
+    return [resource("/v1/models", GET=listing), resource("/v1/models/{model}", GET=one)]
 
 
 def _describe(model: ModelInfo, created: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from engine.api import ModelInfo, U16Codes
 from realtime.server.aliases import Aliases
@@ -19,6 +19,7 @@ from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, parse_json_object, read_body, request_id
 from realtime.server.readiness import check_ready
 from realtime.server.ref_audio import MAX_REF_BYTES, read_ref_audio
+from realtime.server.resource import resource
 from realtime.server.services import Services
 from realtime.server.speech_request import SpeechBody, parse_speech_body
 from realtime.server.speech_response import Speech, SpeechResponse
@@ -33,7 +34,7 @@ T = TypeVar("T")
 def routes(services: Services) -> list[BaseRoute]:
     """The route of speech. Raises `ConfigError` for aliases that make no sense."""
     endpoint = _SpeechEndpoint(services)
-    return [Route("/v1/audio/speech", endpoint.speak, methods=["POST"])]
+    return [resource("/v1/audio/speech", POST=endpoint.speak)]
 
 
 class _SpeechEndpoint:

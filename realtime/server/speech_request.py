@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from engine.api import ModelInfo, Sampling
 from realtime.server.audio import AudioFormat, available_formats
@@ -21,11 +22,15 @@ def _join_surrogates(value: Any) -> Any:
     return value
 
 
-class VoiceId(BaseModel):
-    """A voice by its id, as OpenAI's SDK writes a custom voice."""
+def _voice_name(value: Any) -> Any:
+    """Take `{"id": ...}`, as OpenAI's SDK writes a custom voice, for the id alone."""
+    name = value["id"] if isinstance(value, dict) and value.keys() == {"id"} else value
+    if name is None or isinstance(name, str):
+        return name
+    raise PydanticCustomError("voice_type", 'must be a name or {"id": "..."}')
 
-    model_config = ConfigDict(extra="forbid")
-    id: str
+
+VoiceName = Annotated[str | None, BeforeValidator(_voice_name)]
 
 
 class SpeechBody(BaseModel):
@@ -35,13 +40,13 @@ class SpeechBody(BaseModel):
 
     input: Annotated[str, BeforeValidator(_join_surrogates)]
     model: str | None = None
-    voice: str | VoiceId | None = None
+    voice: VoiceName = None
     instructions: str | None = None
     response_format: str | None = None
     speed: float | None = None
     stream_format: Literal["audio", "sse"] | None = None
 
-    speaker: str | VoiceId | None = None
+    speaker: VoiceName = None
     ref_audio: str | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
@@ -55,8 +60,7 @@ class SpeechBody(BaseModel):
     @property
     def voice_name(self) -> str | None:
         """The name or id of the voice that was asked for; `default` is no choice."""
-        voice = self.voice if self.voice is not None else self.speaker
-        name = voice.id if isinstance(voice, VoiceId) else voice
+        name = self.speaker if self.voice is None else self.voice
         return None if name is None or name.strip().lower() == "default" else name
 
     @property

@@ -9,12 +9,13 @@ from typing import Any
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, limited, too_large
 from realtime.server.readiness import check_ready
+from realtime.server.resource import resource
 from realtime.server.services import Services
 from realtime.server.voice import Voice
 from realtime.server.voice_store import voice_not_found
@@ -32,8 +33,8 @@ def routes(services: Services) -> list[BaseRoute]:
         route
         for path in ("/v1/voices", "/v1/audio/voices")
         for route in (
-            Route(path, api.collection, methods=["GET", "POST"]),
-            Route(f"{path}/{{voice}}", api.member, methods=["GET", "DELETE"]),
+            resource(path, GET=api.listing, POST=api.add),
+            resource(f"{path}/{{voice}}", GET=api.one, DELETE=api.delete),
         )
     ]
 
@@ -42,26 +43,25 @@ class _Voices:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def collection(self, request: Request) -> Response:
-        """List the voices, or add one."""
-        if request.method == "POST":
-            return await self._upload(request)
+    async def listing(self, request: Request) -> Response:
+        """All voices."""
         voices = [_summary(voice) for voice in self._services.voices.all()]
         return JSONResponse({"object": "list", "data": voices})
 
-    async def member(self, request: Request) -> Response:
-        """Describe a voice, or delete it."""
-        name = request.path_params["voice"]
-        voices = self._services.voices
-        if request.method == "DELETE":
-            voice = await voices.remove(name)
-            deleted = {"id": voice.id, "object": "audio.voice.deleted", "deleted": True}
-            return JSONResponse(deleted)
+    async def one(self, request: Request) -> Response:
+        """One voice by name or id, with its transcript."""
+        name, voices = request.path_params["voice"], self._services.voices
         if found := voices.get(name):
             return JSONResponse(_summary(found) | {"ref_text": found.ref_text})
         raise voice_not_found(name, voices.names(), 404)
 
-    async def _upload(self, request: Request) -> Response:
+    async def delete(self, request: Request) -> Response:
+        """Delete an uploaded voice."""
+        voice = await self._services.voices.remove(request.path_params["voice"])
+        return JSONResponse({"id": voice.id, "object": "audio.voice.deleted", "deleted": True})
+
+    async def add(self, request: Request) -> Response:
+        """Decode, encode and store an upload, all before it is answered."""
         form = await _read_form(request)
         check_ready(self._services)
         bridge = self._services.bridge
