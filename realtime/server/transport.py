@@ -12,6 +12,7 @@ import socket
 from typing import Any, Protocol
 
 from starlette.websockets import WebSocket
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 EXTENSION = "moss.link"
@@ -42,6 +43,12 @@ class SpeechSocketProtocol(WebSocketsSansIOProtocol):
         extensions[EXTENSION] = self
         self.limit(MIN_BUFFER_BYTES)
         await super().run_asgi()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send; a whole HTTP refusal completes the handshake too, else uvicorn logs an error."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and self.close_sent:
+            self.handshake_complete = True
 
     def limit(self, buffered_bytes: int) -> None:
         """Set both buffers.
