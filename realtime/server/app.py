@@ -25,6 +25,7 @@ from realtime.server import models, speech, voices
 from realtime.server.connection import Connection
 from realtime.server.errors import HANDLERS
 from realtime.server.origin import OriginCheck
+from realtime.server.resource import nothing_else
 from realtime.server.services import Services
 
 WEB_DIR = Path(realtime.__file__).parents[1] / "web"
@@ -73,6 +74,7 @@ def routes(services: Services) -> list[BaseRoute]:
         *speech.routes(services),
         *voices.routes(services),
         *models.routes(services),
+        nothing_else("/v1"),
         Mount("/", Page(directory=WEB_DIR, html=True)),
     ]
 
