@@ -76,6 +76,7 @@ class Session:
         self._replies[reply.response_id] = reply
         start = ResponseStart(
             m=1,
+            event_id=reply.response_id,
             response_id=reply.response_id,
             voice=voice,
             generation=generation,
@@ -125,6 +126,7 @@ class Session:
     ) -> None:
         try:
             await self.send(start)
+            reply.start()
             async for piece in _pieces(text):
                 for at in range(0, len(piece), DELTA_CHARS):
                     if reply.ended:
@@ -181,8 +183,8 @@ class Session:
         failure = ResponseFailed(error.code, error.message, error.retryable)
         if error.reply_to in self._answers:
             self._answers[error.reply_to].set_exception(failure)
-        elif error.response_id in self._replies:
-            self._replies.pop(error.response_id).end(None, failure)
+        elif reply := self._replies.pop(error.response_id or error.reply_to or "", None):
+            reply.end(None, failure)
 
     async def _ask(self, message: ClientMessage) -> ServerMessage:
         assert message.event_id

@@ -42,6 +42,7 @@ class Reply:
         self._sound: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._error: BaseException | None = None
         self._ended = asyncio.Event()
+        self._started = asyncio.Event()
         self._feeding: asyncio.Task[None] | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -55,6 +56,7 @@ class Reply:
 
     async def flush(self) -> None:
         """Have the text so far spoken to its end, though more may follow."""
+        await self._started.wait()
         await self._session.send(ResponseFlush(m=1, response_id=self.response_id))
 
     async def interrupt(self, played_ms: float | None = None) -> ResponseDone | None:
@@ -62,12 +64,16 @@ class Reply:
 
         `played_ms` is how far the listener got; without it, what was taken from the iteration.
         """
+        await self._started.wait()
+        self._drop_sound()
         ms = self.taken_ms if played_ms is None else played_ms
         await self._session.send(Interrupt(m=1, played=Played(response_id=self.response_id, ms=ms)))
         return await self.wait()
 
     async def cancel(self) -> ResponseDone | None:
         """Stop this response only."""
+        await self._started.wait()
+        self._drop_sound()
         await self._session.send(ResponseCancel(m=1, response_id=self.response_id))
         return await self.wait()
 
@@ -78,6 +84,12 @@ class Reply:
             raise self._error
         return self.done
 
+    def _drop_sound(self) -> None:
+        while not self._sound.empty():
+            self._sound.get_nowait()
+        if self.ended:
+            self._sound.put_nowait(None)
+
     @property
     def ended(self) -> bool:
         """Whether no more sound will come."""
@@ -86,6 +98,10 @@ class Reply:
     def fed_by(self, task: asyncio.Task[None]) -> None:
         """Note which task sends the text; it is cancelled when the response ends before it."""
         self._feeding = task
+
+    def start(self) -> None:
+        """Note that `response.start` is sent; for the session."""
+        self._started.set()
 
     def take(self, pcm: bytes) -> None:
         """Add sound; for the session."""
@@ -96,6 +112,7 @@ class Reply:
         if self.ended:
             return
         self.done, self._error = done, error
+        self._started.set()
         self._ended.set()
         self._sound.put_nowait(None)
         if self._feeding and self._feeding is not asyncio.current_task():

@@ -14,25 +14,27 @@ def base_url(config: ServerConfig) -> str:
 
 
 def greeting(config: ServerConfig) -> str:
-    """Return the page's address, a curl line and a Python snippet; each works as it stands."""
+    """Return the page's address, a curl line and a Python snippet, each to paste as it stands."""
     url = base_url(config)
     return f"""\
-Open {url}/ in a browser, or try
+The page is at {url}/
 
-  curl -s {url}/v1/audio/speech -H 'Content-Type: application/json' \\
-    -d '{{"input": "Hello! How are you today?", "response_format": "wav"}}' -o hello.wav
+From a shell:
 
-or, from Python:
+curl -s {url}/v1/audio/speech -H 'Content-Type: application/json' \\
+  -d '{{"input": "Hello! How are you today?", "response_format": "wav"}}' -o hello.wav
+
+From Python:
 
 import asyncio, wave
 from realtime.sdk import Client
 
 async def main():
     async with Client("{url}") as session:
-        with wave.open("hello-sdk.wav", "wb") as out:
-            out.setparams((1, 2, session.rate_hz, 0, "NONE", ""))
-            async for audio in session.say("Hello! How are you today?"):
-                out.writeframes(audio)
+        with wave.open("hello-sdk.wav", "wb") as file:
+            file.setparams((1, 2, session.rate_hz, 0, "NONE", ""))
+            async for sound in session.say("Hello! How are you today?"):
+                file.writeframes(sound)
 
 asyncio.run(main())
 """
