@@ -55,7 +55,7 @@ class Cutter:
             if left > 0:
                 kept.append(self._cut_part(part, left, syllable_ms))
                 left -= len(self._clock.sounding(part.codes))
-        exact = len(kept) == len(parts) and all(part.whole for part in kept)
+        exact = all(part.whole for part in kept)
         if text is not None and kept:
             kept, exact = self._with_text(kept, text), True
         end_ms = sum(self._clock.length_ms(part.codes) for part in kept)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from engine.api import Command, Event, ModelInfo, Open, Sampling, U16Codes
 from engine.fake import FakeEngine, FakeScript
@@ -221,18 +222,18 @@ def _is_of(entry: SendAudio | ServerMessage, stream: int) -> bool:
     return isinstance(entry, SendAudio) and entry.stream == stream
 
 
-@pytest.fixture
+def make_talk(
+    config: SessionConfig | None = None,
+    script: FakeScript | None = None,
+    voices: VoiceTable = VOICES,
+) -> Talk:
+    return Talk(config or SessionConfig(), script or FakeScript(model=MODEL), voices)
+
+
+@pytest.fixture(scope="session")
 def new_talk() -> Callable[..., Talk]:
     """Make a `Talk`: `new_talk(config=, script=, voices=)`, without `session.start` yet."""
-
-    def make(
-        config: SessionConfig | None = None,
-        script: FakeScript | None = None,
-        voices: VoiceTable = VOICES,
-    ) -> Talk:
-        return Talk(config or SessionConfig(), script or FakeScript(model=MODEL), voices)
-
-    return make
+    return make_talk
 
 
 @pytest.fixture
@@ -241,3 +242,15 @@ def talk(new_talk: Callable[..., Talk]) -> Talk:
     talk = new_talk()
     talk.say("session.start")
     return talk
+
+
+@pytest.fixture
+def clone_voices() -> VoiceTable:
+    """The voice of the golden conversation."""
+    vectors = load_file(TINY.parent / "multiturn.safetensors")
+    return VoiceTable(OneVoice("clone", vectors["clone_codes"].astype(np.uint16)))
+
+
+@pytest.fixture
+def no_voices() -> VoiceTable:
+    return VoiceTable()

@@ -83,7 +83,12 @@ def test_the_start_warms_system_and_voice(new_talk):
         ({"model": "gpt"}, "invalid_field", "model", "'tiny'"),
         ({"audio": {"codec": "mp3"}}, "unsupported_codec", "audio.codec", "opus, pcm_s16le"),
         ({"audio": {"codec": "mulaw"}}, "unsupported", "audio.codec", "opus, pcm_s16le"),
-        ({"audio": {"sample_rate": 16000}}, "unsupported", "audio.sample_rate", "48000"),
+        (
+            {"audio": {"codec": "opus", "sample_rate": 24000}},
+            "unsupported",
+            "audio.sample_rate",
+            "48000",
+        ),
         (
             {"audio": {"codec": "pcm_s16le", "sample_rate": 48000}},
             "unsupported",
