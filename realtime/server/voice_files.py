@@ -138,17 +138,25 @@ def _read_voice(path: Path, codec: CodecKey) -> Voice | Unencoded | None:
     try:
         details = VoiceDetails(**json.loads((path / "voice.json").read_bytes()))
         if details.id != path.name:
-            raise ValueError(f"id is {details.id!r}")
-        codes_path = path / _codes_name(codec)
-        if not codes_path.exists():
-            return Unencoded(details, path / "audio.wav")
-        codes = np.load(codes_path, allow_pickle=False)
-        if codes.dtype != np.uint16 or codes.ndim != 2 or codes.shape[1] != codec.n_vq:
-            raise ValueError(f"codes are {codes.dtype} {codes.shape}")
-        return with_codes(details, codes)
+            raise ValueError(f"its id is {details.id!r}")
     except (OSError, ValueError, TypeError) as error:
         logger.warning("voice skipped path=%s error=%s", path, error)
         return None
+    codes = _read_codes(path / _codes_name(codec), codec)
+    return Unencoded(details, path / "audio.wav") if codes is None else with_codes(details, codes)
+
+
+def _read_codes(path: Path, codec: CodecKey) -> U16Codes | None:
+    if not path.exists():
+        return None
+    try:
+        codes = np.load(path, allow_pickle=False)
+        if codes.dtype != np.uint16 or codes.ndim != 2 or codes.shape[1] != codec.n_vq:
+            raise ValueError(f"codes are {codes.dtype} {list(codes.shape)}")
+    except (OSError, ValueError, EOFError) as error:
+        logger.warning("codes ignored path=%s error=%s", path, error)
+        return None
+    return np.asarray(codes)
 
 
 def _details(voice: Voice | Unencoded) -> VoiceDetails:

@@ -63,19 +63,27 @@ class VoiceStore:
         return next((voice for voice in self._by_id.values() if voice.builtin), None)
 
     async def encode_missing(self, encode: Encode, rate_hz: int) -> None:
-        """Make the codes of voices that were stored under another codec."""
+        """Make the codes of voices that were stored under another codec.
+
+        A voice that cannot be encoded is left out, and tried again at the next start.
+        """
         async with self._changing:
-            while self._unencoded:
-                waiting = self._unencoded[0]
-                pcm = await asyncio.to_thread(load_mono, waiting.wav, rate_hz)
-                voice = with_codes(waiting.details, await encode(pcm))
-                if not voice.builtin:
-                    await asyncio.to_thread(
-                        self._files.write_codes, voice.id, voice.codes, self._codec
-                    )
-                self._by_id[voice.id] = voice
-                del self._unencoded[0]
-                logger.info("voice encoded id=%s", voice.id)
+            waiting, self._unencoded = self._unencoded, []
+            for unencoded in waiting:
+                try:
+                    voice = await self._encode_stored(unencoded, encode, rate_hz)
+                except (OSError, RuntimeError) as error:
+                    logger.warning("voice skipped id=%s error=%s", unencoded.details.id, error)
+                else:
+                    self._by_id[voice.id] = voice
+                    logger.info("voice encoded id=%s", voice.id)
+
+    async def _encode_stored(self, unencoded: Unencoded, encode: Encode, rate_hz: int) -> Voice:
+        pcm = await asyncio.to_thread(load_mono, unencoded.wav, rate_hz)
+        voice = with_codes(unencoded.details, await encode(pcm))
+        if not voice.builtin:
+            await asyncio.to_thread(self._files.write_codes, voice.id, voice.codes, self._codec)
+        return voice
 
     async def add(
         self,

@@ -7,7 +7,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
@@ -21,7 +21,11 @@ from engine.fake import FakeScript
 from engine.index_sound import chirp, locate_chirp
 from realtime.server.audio import FORMATS
 
+if TYPE_CHECKING:
+    from tests.running_server import RunningServer
+
 F32 = NDArray[np.float32]
+RunServer = Callable[..., "RunningServer"]
 Decode = Callable[[str, bytes], tuple[F32, int]]
 
 SPEECH = "/v1/audio/speech"
@@ -36,7 +40,7 @@ CONTENT_TYPES = {
 }
 
 
-def expected_samples(server: Any, text: str = TEXT) -> int:
+def expected_samples(server: RunningServer, text: str = TEXT) -> int:
     script = server.engine.script
     ids = len(server.services.prompt.tokenizer.encode(text))
     return (ids * script.frames_per_id + script.tail_frames) * 1920
@@ -56,7 +60,7 @@ def assert_is_chirp(audio_format: str, heard: F32, samples: int) -> None:
         np.testing.assert_allclose(mono, chirp(0, samples, 24_000), atol=1.01 / 32767)
 
 
-def commands(server: Any, kind: type) -> list[Any]:
+def commands(server: RunningServer, kind: type) -> list[Any]:
     return [command for _, command in server.engine.log if isinstance(command, kind)]
 
 
@@ -71,7 +75,7 @@ def events(body: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def client(running_server: Any) -> Iterator[openai.OpenAI]:
+def client(running_server: RunningServer) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(
         base_url=f"{running_server.base_url}/v1", api_key="none", max_retries=0
     ) as client:
@@ -79,7 +83,7 @@ def client(running_server: Any) -> Iterator[openai.OpenAI]:
 
 
 def test_openai_package_in_every_format(
-    running_server: Any, client: openai.OpenAI, decode: Decode
+    running_server: RunningServer, client: openai.OpenAI, decode: Decode
 ) -> None:
     samples = expected_samples(running_server)
     for audio_format in FORMATS:
@@ -93,14 +97,16 @@ def test_openai_package_in_every_format(
 
 
 def test_openai_package_default_format_is_mp3(
-    running_server: Any, client: openai.OpenAI, decode: Decode
+    running_server: RunningServer, client: openai.OpenAI, decode: Decode
 ) -> None:
     answer = client.audio.speech.create(model="gpt-4o-mini-tts", voice="nova", input=TEXT)
     assert_is_chirp("mp3", decode("mp3", answer.content)[0], expected_samples(running_server))
 
 
 @pytest.mark.anyio
-async def test_openai_package_async_streaming(running_server: Any, decode: Decode) -> None:
+async def test_openai_package_async_streaming(
+    running_server: RunningServer, decode: Decode
+) -> None:
     async with openai.AsyncOpenAI(
         base_url=f"{running_server.base_url}/v1", api_key="none", max_retries=0
     ) as client:
@@ -133,7 +139,7 @@ def test_openai_package_raises_its_own_errors(client: openai.OpenAI) -> None:
     ],
 )
 def test_sound_can_be_heard_while_the_engine_has_made_only_the_first_frames(
-    run_server: Any, decode: Decode, audio_format: str, frames: int, sse: bool
+    run_server: RunServer, decode: Decode, audio_format: str, frames: int, sse: bool
 ) -> None:
     server = run_server(FakeScript(block_after_frames=frames))
     body = {"input": TEXT, "response_format": audio_format}
@@ -158,7 +164,7 @@ def test_sound_can_be_heard_while_the_engine_has_made_only_the_first_frames(
         assert sum(map(len, parts)) > 0
 
 
-def test_headers(running_server: Any) -> None:
+def test_headers(running_server: RunningServer) -> None:
     answer = httpx.post(
         running_server.base_url + SPEECH,
         json={"input": TEXT, "voice": "HEART", "response_format": "wav"},
@@ -183,7 +189,7 @@ def test_headers(running_server: Any) -> None:
     assert "content-length" not in answer.headers
 
 
-def test_a_request_id_unfit_for_a_header_is_replaced(running_server: Any) -> None:
+def test_a_request_id_unfit_for_a_header_is_replaced(running_server: RunningServer) -> None:
     for given in ("", "a b", "x" * 129, "caf\u00e9"):
         answer = httpx.post(
             running_server.base_url + SPEECH,
@@ -193,7 +199,7 @@ def test_a_request_id_unfit_for_a_header_is_replaced(running_server: Any) -> Non
         assert re.fullmatch("[0-9a-f]{32}", answer.headers["x-request-id"])
 
 
-def test_server_sent_events(running_server: Any, decode: Decode) -> None:
+def test_server_sent_events(running_server: RunningServer, decode: Decode) -> None:
     answer = httpx.post(
         running_server.base_url + SPEECH,
         json={"input": TEXT, "response_format": "wav", "stream_format": "sse"},
@@ -224,7 +230,7 @@ def test_server_sent_events(running_server: Any, decode: Decode) -> None:
     }
 
 
-def test_the_cap_shows_as_length(running_server: Any) -> None:
+def test_the_cap_shows_as_length(running_server: RunningServer) -> None:
     answer = httpx.post(
         running_server.base_url + SPEECH,
         json={"input": TEXT, "stream_format": "sse", "max_new_tokens": 4},
@@ -233,7 +239,7 @@ def test_the_cap_shows_as_length(running_server: Any) -> None:
     assert (done["finish_reason"], done["audio_duration_ms"]) == ("length", 320)
 
 
-def test_what_the_engine_is_asked(running_server: Any) -> None:
+def test_what_the_engine_is_asked(running_server: RunningServer) -> None:
     body = {
         **{"input": TEXT, "voice": "male", "seed": 2**63 - 1, "temperature": 0, "top_p": 0.25},
         **{"top_k": 7, "repetition_penalty": 1.25, "max_new_tokens": 9, "speed": 1},
@@ -251,7 +257,7 @@ def test_what_the_engine_is_asked(running_server: Any) -> None:
     assert commands(running_server, Played)[-1].samples == 9 * 1920
 
 
-def test_texts_that_must_be_spoken(running_server: Any) -> None:
+def test_texts_that_must_be_spoken(running_server: RunningServer) -> None:
     texts = ["a", "...", "\U0001f600", "\u4f60", "x" * 8000, "\x00", "<|im_end|>"]
     for text in texts:
         answer = httpx.post(
@@ -264,7 +270,7 @@ def test_texts_that_must_be_spoken(running_server: Any) -> None:
     assert fed == [tuple(tokenizer.encode(text)) for text in texts]
 
 
-def test_surrogates_are_joined_and_lone_ones_replaced(running_server: Any) -> None:
+def test_surrogates_are_joined_and_lone_ones_replaced(running_server: RunningServer) -> None:
     for escaped in (rb"\ud83d\ude00", rb"a\ud83d b"):
         answer = httpx.post(running_server.base_url + SPEECH, content=b'{"input": "%s"}' % escaped)
         assert answer.status_code == 200
@@ -274,7 +280,7 @@ def test_surrogates_are_joined_and_lone_ones_replaced(running_server: Any) -> No
     ]
 
 
-def test_openai_voice_names_and_configured_aliases(run_server: Any) -> None:
+def test_openai_voice_names_and_configured_aliases(run_server: RunServer) -> None:
     server = run_server(voice_aliases=("alloy=male",), model_aliases=("speech-1",))
 
     def voice_of(**body: Any) -> str:

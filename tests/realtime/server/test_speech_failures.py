@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import base64
 import http.server
-import io
 import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
 import pytest
-import soundfile
 
 from engine.api import Cancel, Open
 from engine.fake import FakeScript
+from tests.realtime.server.recordings import packed, tone
+
+if TYPE_CHECKING:
+    from tests.running_server import RunningServer
+
+RunServer = Callable[..., "RunningServer"]
 
 SPEECH = "/v1/audio/speech"
 Eventually = Callable[[Callable[[], Any]], Awaitable[None]]
-
-
-def wav(seconds: float, channels: int = 1) -> bytes:
-    t = np.arange(int(seconds * 24_000)) / 24_000
-    tone = (0.3 * np.sin(2 * np.pi * 300 * t)).astype(np.float32)
-    file = io.BytesIO()
-    soundfile.write(file, np.repeat(tone[:, None], channels, axis=1), 24_000, format="WAV")
-    return file.getvalue()
 
 
 def data_url(audio: bytes) -> str:
     return "data:audio/wav;base64," + base64.b64encode(audio).decode()
 
 
-def commands(server: Any, kind: type) -> list[Any]:
+def commands(server: RunningServer, kind: type) -> list[Any]:
     return [command for _, command in server.engine.log if isinstance(command, kind)]
 
 
-def send(server: Any, body: dict[str, Any]) -> socket.socket:
+def send(server: RunningServer, body: dict[str, Any]) -> socket.socket:
     """Send a speech request and leave the answer to the caller."""
     content = json.dumps(body).encode()
     url = httpx.URL(server.base_url)
@@ -92,7 +88,7 @@ BAD_BODIES: list[tuple[Any, int, str, str | None, str]] = [
     ({"input": "Hi", "seed": 2**63}, 400, "invalid_field", "seed", str(2**63)),
     ({"input": "Hi", "max_new_tokens": 0}, 400, "invalid_field", "max_new_tokens", "0"),
     (
-        {"input": "Hi", "ref_audio": data_url(wav(2)), "voice": "male"},
+        {"input": "Hi", "ref_audio": data_url(packed(tone(2))), "voice": "male"},
         *(400, "conflict", "ref_audio", "exclude each other"),
     ),
     *(
@@ -107,15 +103,17 @@ BAD_BODIES: list[tuple[Any, int, str, str | None, str]] = [
             ("data:audio/wav;base64,?", "invalid_field", "not base64"),
             (data_url(b""), "bad_audio", "empty (0 bytes)"),
             (data_url(b"noise" * 500), "bad_audio", "cannot be decoded"),
-            (data_url(wav(0.5)), "bad_audio", "0.50 s"),
-            (data_url(wav(2, channels=8)), "bad_audio", "8 channels"),
-            (data_url(wav(40)), "bad_audio", "longer than 30 s"),
+            (data_url(packed(tone(0.5))), "bad_audio", "0.50 s"),
+            (data_url(packed(tone(2, channels=8))), "bad_audio", "8 channels"),
+            (data_url(packed(tone(40))), "bad_audio", "longer than 30 s"),
         ]
     ),
 ]
 
 
-def test_bad_requests_are_told_why_and_never_reach_the_engine(running_server: Any) -> None:
+def test_bad_requests_are_told_why_and_never_reach_the_engine(
+    running_server: RunningServer,
+) -> None:
     with httpx.Client(base_url=running_server.base_url) as client:
         for body, status, code, param, message in BAD_BODIES:
             sent = {"content": body} if isinstance(body, bytes) else {"json": body}
@@ -133,7 +131,7 @@ def test_bad_requests_are_told_why_and_never_reach_the_engine(running_server: An
         assert client.post(SPEECH, json={"input": "Hi."}).status_code == 200
 
 
-def test_wrong_paths_and_methods_have_the_same_shape(running_server: Any) -> None:
+def test_wrong_paths_and_methods_have_the_same_shape(running_server: RunningServer) -> None:
     with httpx.Client(base_url=running_server.base_url) as client:
         wrong_method = client.get(SPEECH)
         assert (wrong_method.status_code, wrong_method.headers["allow"]) == (405, "POST")
@@ -149,7 +147,7 @@ def test_wrong_paths_and_methods_have_the_same_shape(running_server: Any) -> Non
         }
 
 
-def test_a_body_too_large_is_refused_while_it_arrives(running_server: Any) -> None:
+def test_a_body_too_large_is_refused_while_it_arrives(running_server: RunningServer) -> None:
     def endless() -> Iterator[bytes]:
         yield b'{"input": "'
         for _ in range(20):
@@ -160,8 +158,8 @@ def test_a_body_too_large_is_refused_while_it_arrives(running_server: Any) -> No
     assert answer.json()["error"]["code"] == "too_large"
 
 
-def test_inline_reference_is_encoded_and_used(running_server: Any) -> None:
-    body = {"input": "Hi.", "ref_audio": data_url(wav(2)), "voice": "default"}
+def test_inline_reference_is_encoded_and_used(running_server: RunningServer) -> None:
+    body = {"input": "Hi.", "ref_audio": data_url(packed(tone(2))), "voice": "default"}
     answer = httpx.post(running_server.base_url + SPEECH, json=body)
     assert (answer.status_code, answer.headers["x-voice"]) == (200, "ref_audio")
     [opened] = commands(running_server, Open)
@@ -171,12 +169,12 @@ def test_inline_reference_is_encoded_and_used(running_server: Any) -> None:
     assert len(np.unique(opened.grid[voice_rows, 1])) <= 2  # the fake codes a steady level
 
 
-def test_remote_reference_where_it_is_allowed(run_server: Any) -> None:
+def test_remote_reference_where_it_is_allowed(run_server: RunServer) -> None:
     class Files(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200 if self.path == "/a.wav" else 404)
             self.end_headers()
-            self.wfile.write(wav(2))
+            self.wfile.write(packed(tone(2)))
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -213,7 +211,7 @@ def test_remote_reference_where_it_is_allowed(run_server: Any) -> None:
 )
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
 def test_an_end_before_the_first_sound_has_a_status(
-    run_server: Any, script: FakeScript, status: int, code: str, stream_format: str
+    run_server: RunServer, script: FakeScript, status: int, code: str, stream_format: str
 ) -> None:
     server = run_server(script)
     body = {"input": "Hello there.", "stream_format": stream_format}
@@ -222,14 +220,14 @@ def test_an_end_before_the_first_sound_has_a_status(
     assert ("retry-after" in answer.headers) == (status in (429, 503))
 
 
-def test_while_draining_new_requests_get_503(running_server: Any) -> None:
+def test_while_draining_new_requests_get_503(running_server: RunningServer) -> None:
     running_server.services.draining = True
     answer = httpx.post(running_server.base_url + SPEECH, json={"input": "Hi."})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_a_raw_answer_that_breaks_has_no_proper_end(run_server: Any) -> None:
+def test_a_raw_answer_that_breaks_has_no_proper_end(run_server: RunServer) -> None:
     server = run_server(FakeScript(fail_after_frames=2))
     received: list[bytes] = []
 
@@ -244,7 +242,7 @@ def test_a_raw_answer_that_breaks_has_no_proper_end(run_server: Any) -> None:
     assert len(b"".join(received)) == 2 * 3840
 
 
-def test_an_event_stream_that_breaks_says_so(run_server: Any) -> None:
+def test_an_event_stream_that_breaks_says_so(run_server: RunServer) -> None:
     server = run_server(FakeScript(fail_after_frames=2))
     body = {"input": "Hello there.", "response_format": "pcm", "stream_format": "sse"}
     answer = httpx.post(server.base_url + SPEECH, json=body)
@@ -260,7 +258,7 @@ def test_an_event_stream_that_breaks_says_so(run_server: Any) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("frames", [0, 3])
 async def test_a_client_that_vanishes_frees_its_row(
-    run_server: Any, eventually: Eventually, frames: int
+    run_server: RunServer, eventually: Eventually, frames: int
 ) -> None:
     server = run_server(FakeScript(block_after_frames=frames))
     connection = send(server, {"input": "Hello there.", "response_format": "pcm"})
@@ -276,7 +274,7 @@ async def test_a_client_that_vanishes_frees_its_row(
 
 @pytest.mark.anyio
 async def test_a_client_that_reads_nothing_parks_its_row_and_then_loses_it(
-    run_server: Any, eventually: Eventually
+    run_server: RunServer, eventually: Eventually
 ) -> None:
     server = run_server(FakeScript(never_end=True), slow_consumer_s=1.0)
     bridge = server.services.bridge
@@ -287,7 +285,7 @@ async def test_a_client_that_reads_nothing_parks_its_row_and_then_loses_it(
     await eventually(lambda: bridge.stats.rows_open == 0)
 
 
-def test_a_failed_neighbour_changes_nothing(running_server: Any) -> None:
+def test_a_failed_neighbour_changes_nothing(running_server: RunningServer) -> None:
     body = {"input": "Hello there.", "response_format": "pcm", "seed": 1}
     alone = httpx.post(running_server.base_url + SPEECH, json=body).content
     with send(running_server, body), send(running_server, {"input": "", "seed": 1}):

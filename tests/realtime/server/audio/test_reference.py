@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import struct
 
 import numpy as np
 import pytest
-import soundfile
-from numpy.typing import NDArray
 
 from realtime.server.audio import FORMATS, ReferenceError, decode_reference, open_writer
-
-F32 = NDArray[np.float32]
-
-
-def tone(seconds: float, rate_hz: int = 24_000, channels: int = 1) -> F32:
-    t = np.arange(int(seconds * rate_hz)) / rate_hz
-    mono = (0.3 * np.sin(2 * np.pi * 440 * t)).astype(np.float32)
-    return np.repeat(mono[:, None], channels, axis=1)
-
-
-def packed(pcm: F32, rate_hz: int = 24_000, **options: str) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, pcm, rate_hz, **({"format": "WAV"} | options))
-    return file.getvalue()
+from tests.realtime.server.recordings import packed, tone
 
 
 @pytest.mark.parametrize(
