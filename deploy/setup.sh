@@ -51,6 +51,7 @@ install_packages() {
     local line="apt-get install -y --no-install-recommends $*"
     if ! as_root true 2>/dev/null; then
         say "system packages are missing and this user may not install them; run: sudo $line"
+        [[ $* != *-venv* ]] || exit 1
         return
     fi
     say "installing system packages: $*"
@@ -62,10 +63,13 @@ install_packages() {
 make_venv() {
     same_python && return
     say "making .venv with $("$python" -V)"
-    "$python" -m venv --clear .venv || stop "could not make .venv"
+    "$python" -m venv --clear .venv
 }
 
-pip_install() { .venv/bin/python -m pip --disable-pip-version-check install --quiet "$@"; }
+# Debian 12's pip would otherwise build opuslib in a way it warns about.
+pip_install() {
+    PIP_USE_PEP517=1 .venv/bin/python -m pip --disable-pip-version-check install --quiet "$@"
+}
 
 install_torch() {
     if ! command -v nvidia-smi >/dev/null; then
