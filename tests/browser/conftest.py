@@ -74,7 +74,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Say it in the last lines of the run."""
     if _not_run in config.stash:
-        print(f"{config.stash[_not_run]}; see `make deps`.\nNOT RUN: browser")
+        print(f"{config.stash[_not_run]}; `make test` installs it where it may.\nNOT RUN: browser")
 
 
 class _StaticHandler(SimpleHTTPRequestHandler):
