@@ -166,7 +166,7 @@ def test_inline_reference_is_encoded_and_used(running_server: RunningServer) -> 
     prompt = running_server.services.prompt
     voice_rows = opened.grid[:, 0] == prompt.voice_pad
     assert voice_rows.sum() == 25
-    assert len(np.unique(opened.grid[voice_rows, 1])) <= 2  # the fake codes a steady level
+    assert np.ptp(opened.grid[voice_rows, 1]) <= 10  # the fake codes the level, which is steady
 
 
 def test_remote_reference_where_it_is_allowed(run_server: RunServer) -> None:

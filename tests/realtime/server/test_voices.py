@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import httpx
 import numpy as np
@@ -90,6 +91,14 @@ def test_an_upload_speaks_survives_a_restart_and_can_be_deleted(run_server: RunS
         assert client.get(f"{VOICES}/mia").status_code == 404
         assert len(names(client)) == 4
     assert len(run_server().services.voices.all()) == 4
+
+
+def test_a_name_in_any_script_travels_in_a_header(running_server: RunningServer) -> None:
+    with httpx.Client(base_url=running_server.base_url) as client:
+        assert upload(client, "Zo\u00eb \u4f60\u597d", packed(tone(2))).status_code == 200
+        body = {"input": "Hi.", "voice": "zo\u00cb \u4f60\u597d"}
+        answer = client.post("/v1/audio/speech", json=body)
+        assert unquote(answer.headers["x-voice"]) == "Zo\u00eb \u4f60\u597d"
 
 
 def test_openai_package(running_server: RunningServer) -> None:
