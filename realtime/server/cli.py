@@ -150,3 +150,7 @@ def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
 
 def _doctor(config: ServerConfig, arguments: argparse.Namespace) -> int:
     return run_checks(config)
+
+
+if __name__ == "__main__":
+    main()

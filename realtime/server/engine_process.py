@@ -127,6 +127,8 @@ class EngineProcess:
         delay_s, ever_ready = FIRST_RESTART_DELAY_S, False
         while not self._stopping.is_set():
             child = self._child = self._spawn()
+            if self._stopping.is_set():  # `stop` may have looked for the child just before
+                child.popen.kill()
             self._read_until_death(child, publish)
             ever_ready = ever_ready or child.ready
             if self._stopping.is_set():

@@ -135,11 +135,17 @@ def _open(services: Services, row: int, voice: str | None, seed: int) -> Open:
 
 async def _feed(services: Services, row: int, text: str, timing: _Timing) -> None:
     bridge, tokenizer = services.bridge, IncrementalTokenizer(services.prompt.tokenizer)
+    ids: list[int] = []
+    blank = True  # nothing is spoken of a blank text
     async for piece in _pieces(text):
         timing.text_at = timing.text_at or time.monotonic()
-        if ids := tokenizer.feed(piece):
+        blank = blank and not piece.strip()
+        ids += tokenizer.feed(piece)
+        if ids and not blank:
             bridge.send(Feed(row, tuple(ids)))
-    if ids := tokenizer.finish():
+            ids = []
+    ids += tokenizer.finish()
+    if ids and not blank:
         bridge.send(Feed(row, tuple(ids)))
     bridge.send(End(row))
 

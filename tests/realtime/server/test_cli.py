@@ -1,0 +1,156 @@
+"""`moss-realtime` as a person runs it: a real process, real files, errors that help."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+
+from engine.index_sound import chirp
+from realtime.server.cli import main
+from realtime.server.config import ServerConfig
+from realtime.server.greeting import greeting
+
+TIMEOUT_S = 60
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "realtime.server.cli", *arguments]
+
+
+def run(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        input=stdin,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A `serve --fake` process and its address, from its greeting."""
+    arguments = ("serve", "--fake", "--port", "0", "--data-dir", str(tmp_path))
+    with subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            first = server.stdout.readline()
+            url = re.search(r"http://[\d.:]+", first)
+            assert url, first + server.stderr.read()
+            yield server, url[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.communicate(timeout=TIMEOUT_S)
+
+
+def test_serve_answers_holds_no_torch_and_stops_when_asked(served, tmp_path):
+    server, url = served
+    assert httpx.get(f"{url}/readyz").status_code == 200
+    assert "torch" not in Path(f"/proc/{server.pid}/maps").read_text()
+    server.send_signal(signal.SIGTERM)
+    _, log = server.communicate(timeout=TIMEOUT_S)
+    assert "config host='127.0.0.1' port=0" in log
+    assert "Traceback" not in log
+    engine_pid = re.search(r"engine_pid=(\d+) status=started", log)
+    assert not Path(f"/proc/{engine_pid[1]}").exists()
+
+
+def test_the_greeting_has_the_address_and_lines_to_paste():
+    text = greeting(ServerConfig(port=9876))
+    assert text.count("http://127.0.0.1:9876/") == 2
+    source = text[text.index("import asyncio") :]
+    compile(source, "greeting", "exec")
+    everyone = greeting(ServerConfig(host="0.0.0.0", insecure=True))
+    assert "http://127.0.0.1:8000/" in everyone
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_say_writes_the_sound_and_how_fast_it_was_made(tmp_path: Path, from_stdin: bool):
+    output = tmp_path / "said.wav"
+    text = "Hello! How are you today?"
+    done = run(
+        *("say", "-" if from_stdin else text, "-o", str(output), "--fake"),
+        stdin=text if from_stdin else "",
+        MOSS_DATA_DIR=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        r"said.wav: \d+\.\d\d s of sound, first after \d+ ms, real-time factor \d", done.stdout
+    )
+    pcm, rate_hz = soundfile.read(output, dtype="float32")
+    assert len(pcm) >= 24000
+    np.testing.assert_allclose(pcm, chirp(0, len(pcm), rate_hz), atol=1e-4)
+
+
+def test_say_with_nothing_to_say(tmp_path: Path):
+    done = run(
+        *("say", "  ", "-o", str(tmp_path / "out.wav"), "--fake"), MOSS_DATA_DIR=str(tmp_path)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nothing to say" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("say", "x", "--voice", "nobody", "--fake"), "no voice 'nobody'; there are .*heart"),
+        (("say", "x", "-o", "x.doc", "--fake"), "'x.doc' must end in one of .mp3"),
+        (("say", "x", "-o", "/nowhere/x.wav", "--fake"), "No such file or directory: '/nowhere"),
+        (("say", "x", "--model", "/nowhere"), "no directory '/nowhere'"),
+        (("serve", "--model", "/nowhere"), "no directory '/nowhere'"),
+        (("serve", "--host", "0.0.0.0"), "can be reached by others"),
+        (("serve", "--port", "x"), "--port must be a number, not 'x'"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, monkeypatch, arguments, complaint):
+    monkeypatch.setenv("MOSS_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=f"^moss-realtime: .*{complaint}.*$"):
+        main(arguments)
+
+
+def test_serve_says_that_the_port_is_taken(tmp_path: Path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run("serve", "--fake", "--port", port, MOSS_DATA_DIR=str(tmp_path))
+        assert done.returncode not in (0, None)
+        assert "address already in use" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_serve_ends_when_the_engine_does_not_start(tmp_path: Path):
+    broken = tmp_path / "codec"
+    broken.mkdir()
+    (broken / "config.json").write_text("{}")
+    done = run("serve", "--port", "0", "--codec", str(broken), MOSS_DATA_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert "moss-realtime: the engine did not start: " in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_doctor_finds_nothing_wrong_here_and_names_what_is():
+    healthy = run("doctor", MOSS_PORT="0")
+    assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    assert [line.split()[0] for line in healthy.stdout.splitlines()] == ["ok"] * 6
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        sick = run("doctor", "--port", port, "--model", "/nowhere", "--device", "cuda")
+    assert sick.returncode == 1
+    assert re.search(r"^FAIL  model: no directory '/nowhere'", sick.stdout, re.MULTILINE)
+    assert re.search(rf"^FAIL  port: {port} is taken; .* --port$", sick.stdout, re.MULTILINE)
