@@ -41,7 +41,6 @@ function render() {
   byId("speak").disabled = !conversation.isOpen;
   byId("add").disabled = !conversation.isOpen;
   byId("unlock").hidden = !(player.isSilenced && speaking);
-  document.body.classList.toggle("speaking", speaking);
   if (speaking) wave.start();
   else wave.stop();
 }
@@ -91,6 +90,7 @@ function speak() {
   if (!text.trim() || !conversation.isOpen) return;
   player.unlock();
   hideNotice();
+  measures.begin();
   addUser();
   byId("reply").value = "";
   conversation.say(text, byId("paced").checked ? Number(byId("rate").value) : 0);
@@ -126,7 +126,10 @@ byId("user").addEventListener("keydown", (event) => {
 byId("add").addEventListener("click", addUser);
 byId("stop").addEventListener("click", () => conversation.stop());
 byId("unlock").addEventListener("click", () => player.unlock());
-byId("reconnect").addEventListener("click", () => conversation.connect());
+byId("reconnect").addEventListener("click", () => {
+  conversation.connect();
+  byId("reply").focus(); // the button is about to go
+});
 byId("dismiss").addEventListener("click", hideNotice);
 byId("voice").addEventListener("change", ({ target }) => conversation.setVoice(target.value));
 byId("delivery").addEventListener("input", showRate);

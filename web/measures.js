@@ -10,6 +10,13 @@ export class Measures {
     this.#root = root;
   }
 
+  /** A new reply: what the strip says of the last one no longer holds. */
+  begin() {
+    this.firstAudio(null);
+    this.server({ metrics: {} });
+    this.#set("silence", "");
+  }
+
   firstAudio(ms) {
     this.#set("first-audio", milliseconds(ms));
   }
@@ -24,7 +31,7 @@ export class Measures {
 
   buffer({ bufferedMs, targetMs, underruns }) {
     this.#set("buffered", milliseconds(bufferedMs));
-    this.#set("target", `Starts at ${milliseconds(targetMs)}`);
+    this.#set("target", `Target ${milliseconds(targetMs)}`);
     this.#set("underruns", String(underruns));
     const fill = this.#find("fill");
     fill.style.transform = `scaleX(${Math.min(1, bufferedMs / BAR_MS)})`;
@@ -35,7 +42,7 @@ export class Measures {
     const { ttfa_ms: first, rtf, starved_ms: starved } = metrics;
     this.#set("server-first", `Server ${milliseconds(first)}`);
     this.#set("speed", rtf ? `${(1 / rtf).toFixed(1)}×` : "–");
-    this.#set("starved", `Waited for text ${milliseconds(starved)}`);
+    this.#set("starved", `Text wait ${milliseconds(starved)}`);
   }
 
   #find(name) {

@@ -45,7 +45,7 @@ export class Connection {
       this.#ping = setInterval(() => this.send("ping", { t: performance.now() }), PING_MS);
     };
     socket.onmessage = ({ data }) => this.#receive(data);
-    socket.onclose = ({ code }) => this.#lost(code, opened);
+    socket.onclose = ({ code }) => this.#lost(socket, code, opened);
     this.#socket = socket;
   }
 
@@ -72,7 +72,7 @@ export class Connection {
     else this.#handlers.message(message);
   }
 
-  async #lost(code, opened) {
+  async #lost(socket, code, opened) {
     clearInterval(this.#ping);
     const final = STAYS_CLOSED.get(code);
     if (final) {
@@ -82,7 +82,7 @@ export class Connection {
     const wait = RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)];
     this.#timer = setTimeout(() => this.open(), wait);
     const reason = opened ? "The connection was lost." : await this.#whyRefused();
-    this.#handlers.lost({ reason, retryInMs: wait });
+    if (socket === this.#socket) this.#handlers.lost({ reason, retryInMs: wait });
   }
 
   /** Browsers hide why a WebSocket was refused; ask over HTTP. */
