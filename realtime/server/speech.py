@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable
-from typing import Any, TypeVar
+import time
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -17,6 +15,7 @@ from realtime.server.aliases import Aliases
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, parse_json_object, read_body, request_id
+from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
 from realtime.server.ref_audio import MAX_REF_BYTES, read_ref_audio
 from realtime.server.resource import resource
@@ -27,8 +26,6 @@ from realtime.server.speech_row import SpeechRow
 
 MAX_BODY_BYTES = MAX_REF_BYTES * 4 // 3 + (256 << 10)
 INLINE_VOICE = "ref_audio"
-
-T = TypeVar("T")
 
 
 def routes(services: Services) -> list[BaseRoute]:
@@ -44,8 +41,9 @@ class _SpeechEndpoint:
 
     async def speak(self, request: Request) -> Response:
         """Validate all of the request; the response does the rest."""
+        received_at = time.monotonic()
         raw = await read_body(request, MAX_BODY_BYTES)
-        body, text_ids = await self._off_loop(self._parse, raw)
+        body, text_ids = await off_loop(self._services, self._parse, raw)
         check_ready(self._services)
         model = self._aliases.model(body.model, self._services.bridge.models)
         voice = None
@@ -59,6 +57,7 @@ class _SpeechEndpoint:
             return self._row(body, text_ids, model, codes), 0 if codes is None else len(codes)
 
         speech = Speech(
+            received_at=received_at,
             request_id=request_id(request),
             model=model,
             audio_format=body.audio_format,
@@ -76,7 +75,7 @@ class _SpeechEndpoint:
     async def _encode_reference(self, url: str, model: ModelInfo) -> U16Codes:
         audio = await read_ref_audio(url, allow_remote=self._services.config.allow_remote_ref_audio)
         try:
-            pcm = await self._off_loop(decode_reference, audio, model.rate_hz)
+            pcm = await off_loop(self._services, decode_reference, audio, model.rate_hz)
             return await self._services.bridge.encode(pcm, "normalise", model.name)
         except ReferenceError as error:
             raise ApiError(400, "bad_audio", str(error), param="ref_audio") from error
@@ -99,7 +98,3 @@ class _SpeechEndpoint:
             sampling=body.sampling(model.sampling_defaults),
             max_frames=body.max_frames(model),
         )
-
-    async def _off_loop(self, work: Callable[..., T], *args: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._services.audio_pool, work, *args)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -17,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from engine.api import Done, Frames, ModelInfo
 from realtime.server.audio import AudioFormat, Writer, clipped_samples, open_writer
 from realtime.server.errors import ApiError
+from realtime.server.off_loop import off_loop
 from realtime.server.services import Services
 from realtime.server.speech_framing import Framing, Outcome, RawFraming, SseFraming
 from realtime.server.speech_row import SpeechRow
@@ -30,6 +30,7 @@ T = TypeVar("T")
 class Speech:
     """A request that was understood. `open_row` may still wait for a reference to be encoded."""
 
+    received_at: float  # on time.monotonic
     request_id: str
     model: ModelInfo
     audio_format: AudioFormat
@@ -46,7 +47,6 @@ class SpeechResponse(Response):
     def __init__(self, services: Services, speech: Speech) -> None:
         self._services = services
         self._speech = speech
-        self._started_at = time.monotonic()
         self._samples = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,19 +68,22 @@ class SpeechResponse(Response):
             first = await row.next_sound()
             if isinstance(first, Done):
                 raise ApiError(500, "no_audio_generated", f"no sound came ({first.reason})")
-            ttfa_s = time.monotonic() - self._started_at
+            ttfa_s = time.monotonic() - self._speech.received_at
             self._services.metrics.ttfa_s.observe(ttfa_s)
-            writer = await self._off_loop(
+            model = self._speech.model
+            writer = await off_loop(
+                self._services,
                 open_writer,
                 self._speech.audio_format,
-                self._speech.model.rate_hz,
-                self._speech.model.channels,
+                model.rate_hz,
+                model.channels,
             )
             framing = self._framing(writer)
             await send(self._start(framing, writer))
             body = _Body(send, framing, self._services.config.slow_consumer_s)
             try:
                 done = await self._stream(first, row, writer, body)
+                await body.end(self._outcome(done, voice_frames, ttfa_s))
             except ApiError as error:
                 logger.warning("speech req=%s error=%s", self._speech.request_id, error.message)
                 await body.fail(error)
@@ -88,18 +91,17 @@ class SpeechResponse(Response):
             except TimeoutError:
                 self._services.metrics.slow_consumers.inc()
                 return "failed"
-            await body.end(self._outcome(done, voice_frames, ttfa_s))
         return "completed" if done.reason == "completed" else "incomplete"
 
     async def _stream(self, first: Frames, row: SpeechRow, writer: Writer, body: _Body) -> Done:
         event: Frames | Done = first
         while isinstance(event, Frames):
             self._services.metrics.clipped_samples.inc(clipped_samples(event.pcm))
-            await body.sound(await self._off_loop(writer.write, event.pcm))
+            await body.sound(await off_loop(self._services, writer.write, event.pcm))
             self._samples += len(event.pcm)
             row.played(self._samples)
             event = await row.next_sound()
-        await body.sound(await self._off_loop(writer.finish))
+        await body.sound(await off_loop(self._services, writer.finish))
         return event
 
     def _framing(self, writer: Writer) -> Framing:
@@ -132,10 +134,6 @@ class SpeechResponse(Response):
             audio_ms=self._samples * 1000 // self._speech.model.rate_hz,
             ttfa_ms=round(ttfa_s * 1000),
         )
-
-    async def _off_loop(self, work: Callable[..., T], *args: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._services.audio_pool, functools.partial(work, *args))
 
 
 class _Body:

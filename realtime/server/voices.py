@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -14,6 +13,7 @@ from starlette.routing import BaseRoute
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError, limited, too_large
+from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
 from realtime.server.resource import resource
 from realtime.server.services import Services
@@ -67,9 +67,7 @@ class _Voices:
         bridge = self._services.bridge
         model = bridge.models[0]
         try:
-            pcm = await asyncio.get_running_loop().run_in_executor(
-                self._services.audio_pool, decode_reference, form.audio, model.rate_hz
-            )
+            pcm = await off_loop(self._services, decode_reference, form.audio, model.rate_hz)
             voice = await self._services.voices.add(
                 name=form.name,
                 audio=form.audio,
