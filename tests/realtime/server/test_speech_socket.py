@@ -1,6 +1,5 @@
 """`/v1/speech` over real sockets: every sample in order, and what each misuse is answered."""
 
-import asyncio
 import base64
 import json
 from dataclasses import replace
@@ -15,6 +14,7 @@ from engine import api
 from engine.fake import FAKE_MODEL, FakeScript
 from engine.index_sound import chirp, read_ramp
 from realtime.protocol.frames import Flags, FrameType, unpack_packets
+from realtime.session.session import Session
 from tests.realtime.server.raw_client import (
     AudioFrame,
     RawClient,
@@ -307,4 +307,44 @@ async def test_shutdown_ends_sessions_with_a_word(run_server):
         with pytest.raises(ConnectionClosed) as closed:
             await client.receive()
     assert closed.value.rcvd.code in (1001, 1012)
-    await asyncio.sleep(0)
+
+
+async def test_a_bug_in_one_session_closes_that_socket_and_stops_its_rows(
+    run_server, eventually, monkeypatch, caplog
+):
+    server = run_server(FakeScript(never_end=True, step_s=0.002))
+    engine_event = Session.engine_event
+
+    def broken(self: Session, event: api.Event, now_ms: int) -> list[object]:
+        if isinstance(event, api.Frames) and event.first_frame == 3:
+            raise ZeroDivisionError("a bug")
+        return engine_event(self, event, now_ms)
+
+    async with raw_client(server.ws_url) as client:
+        await client.start()
+        monkeypatch.setattr(Session, "engine_event", broken)
+        await client.say("r1", TEXT)
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.until("response.done")
+    assert closed.value.rcvd.code == 1011
+    assert "a bug" in caplog.text
+    await eventually(lambda: not server.services.bridge.busy and not server.services.sessions)
+
+
+@pytest.mark.slow
+async def test_the_shipped_voice_speaks_through_the_whole_server(run_server):
+    server = run_server(None)
+    async with raw_client(server.ws_url, "moss.v1.msgpack") as client:
+        started = await client.start("opus", generation={"temperature": 0})
+        assert started["voice"]
+        await client.say("r1", "Hello! How are you today?")
+        got = await client.until("response.done")
+        await client.send("response.start", response_id="r2", text="word " * 100)
+        await client.until("response.started")
+        while not isinstance(await client.receive(), AudioFrame):
+            pass
+        await client.send("interrupt")
+        done = (await client.until("response.done"))[-1]
+    assert got[-1]["status"] == "completed"
+    assert sum(frame.samples for frame in frames_of(got)) == got[-1]["audio_ms"] * 48 > 0
+    assert done["status"] == "cancelled"
