@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from realtime.protocol.codec import Encoding, decode_client, encode
 from realtime.protocol.errors import CLOSE_INTERNAL, CLOSE_SLOW_CONSUMER, ProtocolError
-from realtime.protocol.frames import AudioFrame, is_audio
+from realtime.protocol.frames import AudioFrame, Flags, is_audio
 from realtime.protocol.messages import ResponseAudio, ResponseDone
 from realtime.server.audio import clipped_samples
 from realtime.server.bridge import RowEvent
@@ -146,7 +146,9 @@ class Connection:
         self._outbox.sent(piece)
         self._note_sound(piece)
         samples = piece.stream.samples_given
-        self._apply(self._session.transport_sent(piece.handle, samples, self._now_ms()))
+        last = Flags.LAST_OF_RESPONSE in piece.flags
+        now_ms = self._now_ms()
+        self._apply(self._session.transport_sent(piece.handle, samples, last, now_ms))
 
     def _on_the_wire(self, frame: AudioFrame, piece: Piece) -> str | bytes:
         assert self._session.audio

@@ -182,7 +182,7 @@ class Dialogue:
             timeout_due_ms = response.text_timeout_due_ms(self._text_timeout_ms)
             if timeout_due_ms is not None and now_ms >= timeout_due_ms:
                 self._speaking.stop_row(response)
-                self.rows.end_sound(response, TEXT_TIMEOUT, now_ms)
+                self.rows.end_sound(response, TEXT_TIMEOUT)
             elif flush_due_ms is not None and now_ms >= flush_due_ms:
                 response.text.flush(None)
                 self._speaking.hand_over(response)

@@ -85,11 +85,6 @@ class Response:
         """Length of the sound made."""
         return self._clock.samples_ms(self.samples)
 
-    @property
-    def is_sent(self) -> bool:
-        """Whether all sound made is on the wire."""
-        return self.sent_samples >= self.samples
-
     def note_text(self, now_ms: int) -> None:
         """The client sent text, a flush or the end."""
         self._last_text_ms = now_ms

@@ -64,9 +64,9 @@ class RowEvents:
                 response.counts = event.counts
                 has_text = not response.text.is_blank
                 ending = outcome.of_done(event, has_text=has_text, has_sound=response.samples > 0)
-                self.end_sound(response, ending, now_ms)
+                self.end_sound(response, ending)
             case Refused():
-                self.end_sound(response, outcome.of_refused(event), now_ms)
+                self.end_sound(response, outcome.of_refused(event))
 
     def _frames(self, response: Response, event: Frames, now_ms: int) -> None:
         flags = Flags.NONE if response.samples else Flags.FIRST
@@ -88,25 +88,25 @@ class RowEvents:
             self._send_audio(response, self._no_sound(), Flags.LAST_OF_SEGMENT)
         self._speaking.hand_over(response)
 
-    def end_sound(self, response: Response, ending: Outcome, now_ms: int) -> None:
-        """Close the stream; the response is done as soon as all of it is sent."""
+    def end_sound(self, response: Response, ending: Outcome) -> None:
+        """Close the stream; the response is done as soon as its last frame is on the wire."""
         response.outcome = ending
         flags = Flags.LAST_OF_SEGMENT | Flags.LAST_OF_RESPONSE
         if not response.samples:
             flags |= Flags.FIRST
         self._send_audio(response, self._no_sound(), flags)
-        self._settle(response, now_ms)
 
-    def sent(self, stream: int, samples: int, now_ms: int) -> None:
-        """Sound of a stream is on the wire, `samples` in all."""
+    def sent(self, stream: int, samples: int, last: bool, now_ms: int) -> None:
+        """Sound of a stream is on the wire, `samples` in all, with its `last` frame or without."""
         response = next((r for r in self._speaking.active() if r.request.stream == stream), None)
         if response is None:
             return
         response.note_sent(samples, now_ms, self._listener_busy_until_ms(response, now_ms))
         if response.is_conversation:
             self._speaking.playing = response
+        if last and response.outcome:
+            self._settle(response, response.outcome, now_ms)
         if response.outcome:
-            self._settle(response, now_ms)
             return
         row, at_ns = response.request.row, now_ms * 1_000_000
         self._emitter.command(Sent(row, response.sent_samples, at_ns))
@@ -119,10 +119,8 @@ class RowEvents:
             return 0.0
         return playing.playback.ends_ms(now_ms)
 
-    def _settle(self, response: Response, now_ms: int) -> None:
-        if response.outcome is None or not response.is_sent:
-            return
-        self._speaking.finish(response, response.outcome)
+    def _settle(self, response: Response, ending: Outcome, now_ms: int) -> None:
+        self._speaking.finish(response, ending)
         if response.request.commit:
             cut = self._cutter.cut(response.parts(), response.audio_ms, self._rate.syllable_ms)
             if cut.parts:

@@ -124,14 +124,14 @@ class Session:
             self._dialogue.rows.apply(event, now_ms)
         return self._emitter.take()
 
-    def transport_sent(self, stream: int, samples: int, now_ms: int) -> list[Effect]:
+    def transport_sent(self, stream: int, samples: int, last: bool, now_ms: int) -> list[Effect]:
         """Note that `samples` of the stream's sound are on the wire.
 
-        Cumulative, per channel, at the model's rate (as given in `SendAudio.pcm`); once the frame
-        with `LAST_OF_RESPONSE` is out it equals everything given, and `response.done` follows.
+        Cumulative, per channel, at the model's rate (as given in `SendAudio.pcm`). `last`: the
+        frame with `LAST_OF_RESPONSE` is out too, so `response.done` may follow.
         """
         if self._dialogue and not self._closed:
-            self._dialogue.rows.sent(stream, samples, now_ms)
+            self._dialogue.rows.sent(stream, samples, last, now_ms)
         return self._emitter.take()
 
     def tick(self, now_ms: int) -> list[Effect]:

@@ -211,7 +211,8 @@ class Talk:
             sound = Sound(entry.response_id, entry.stream, entry.epoch, size, entry.flags)
             self.wire.append(sound)
             total = self._sent[entry.stream] = self._sent.get(entry.stream, 0) + size
-            effects = self.session.transport_sent(entry.stream, total, self.now_ms)
+            last = Flags.LAST_OF_RESPONSE in entry.flags
+            effects = self.session.transport_sent(entry.stream, total, last, self.now_ms)
             self.carry_out(effects)
 
     def opens(self) -> list[Open]:

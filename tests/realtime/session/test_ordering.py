@@ -15,24 +15,33 @@ from realtime.protocol.frames import Flags
 from realtime.protocol.limits import Limits
 from realtime.session.settings import SessionConfig
 
-IDS = st.sampled_from([f"r{n}" for n in range(6)])
+WHICH = st.sampled_from([0, 0, 0, 1, 1, 2, 5])  # the youngest response, the one before...
 TEXTS = st.sampled_from(
     ["Hello there. ", "so ", "x", " ", "\U0001f44b", "A long sentence, indeed. " * 3]
 )
+STARTS = st.tuples(
+    st.just("start"),
+    st.sampled_from(["conversation", "conversation", "none"]),
+    st.none() | TEXTS,
+    st.booleans(),
+)
 ACTIONS = st.one_of(
-    st.tuples(st.just("start"), IDS, st.sampled_from(["conversation", "conversation", "none"])),
-    st.tuples(st.just("text"), IDS, TEXTS),
-    st.tuples(st.just("flush"), IDS),
-    st.tuples(st.just("end"), IDS),
-    st.tuples(st.just("cancel"), IDS, st.none() | st.integers(0, 4000)),
-    st.tuples(st.just("interrupt"), st.none() | IDS, st.integers(0, 4000)),
-    st.tuples(st.just("playback"), IDS, st.integers(0, 4000), st.sampled_from(["playing", "done"])),
-    st.tuples(st.just("item")),
-    st.tuples(st.just("truncate"), st.integers(0, 4), st.integers(0, 3000)),
+    STARTS,
+    STARTS,
+    st.tuples(st.just("text"), WHICH, TEXTS),
+    st.tuples(st.just("flush"), WHICH),
+    st.tuples(st.just("end"), WHICH),
     st.tuples(st.just("step"), st.integers(1, 25)),
-    st.tuples(st.just("hold")),
+    st.tuples(st.just("step"), st.integers(1, 25)),
+    st.tuples(st.just("cancel"), WHICH, st.none() | st.integers(0, 4000)),
+    st.tuples(st.just("interrupt"), st.none() | WHICH, st.integers(0, 4000)),
+    st.tuples(
+        st.just("playback"), WHICH, st.integers(0, 4000), st.sampled_from(["playing", "done"])
+    ),
+    st.tuples(st.just("item")),
+    st.tuples(st.just("truncate"), WHICH, st.integers(0, 3000)),
     st.tuples(st.just("drain"), st.integers(1, 20)),
-    st.tuples(st.just("wait"), st.sampled_from([50, 400, 900, 70_000])),
+    st.tuples(st.just("wait"), st.sampled_from([50, 400, 900, 900, 70_000])),
 )
 SCRIPTS = st.builds(
     FakeScript,
@@ -45,41 +54,54 @@ SCRIPTS = st.builds(
 
 
 def act(talk, action) -> None:
+    ids = [m.response_id for m in talk.of("response.started")] or ["none yet"]
+
+    def which(back: int) -> str:
+        return ids[-1 - back % len(ids)]
+
     match action:
-        case ("start", response_id, context):
-            talk.say("response.start", response_id=response_id, context=context)
-        case ("text", response_id, text):
-            talk.say("response.text", response_id=response_id, delta=text)
-        case (("flush" | "end") as kind, response_id):
-            talk.say(f"response.{kind}", response_id=response_id)
-        case ("cancel", response_id, played_ms):
+        case ("start", context, text, end):
+            fields = {"text": text} if text else {}
+            response_id = f"r{len(talk.asked)}"
+            talk.asked.append(response_id)
+            talk.say("response.start", response_id=response_id, context=context, end=end, **fields)
+        case ("text", back, text):
+            talk.say("response.text", response_id=which(back), delta=text)
+        case (("flush" | "end") as kind, back):
+            talk.say(f"response.{kind}", response_id=which(back))
+        case ("cancel", back, played_ms):
             position = {} if played_ms is None else {"played_ms": played_ms}
-            talk.say("response.cancel", response_id=response_id, **position)
-        case ("interrupt", response_id, ms):
-            played = {"played": {"response_id": response_id, "ms": ms}} if response_id else {}
+            talk.say("response.cancel", response_id=which(back), **position)
+        case ("interrupt", back, ms):
+            played = {} if back is None else {"played": {"response_id": which(back), "ms": ms}}
+            talk.interrupted_at.append(len(talk.wire))
             talk.say("interrupt", **played)
-        case ("playback", response_id, played_ms, state):
-            talk.say("playback", response_id=response_id, played_ms=played_ms, state=state)
+        case ("playback", back, played_ms, state):
+            talk.say("playback", response_id=which(back), played_ms=played_ms, state=state)
         case ("item",):
             talk.say("item.create", item={"role": "user", "text": "ok"})
-        case ("truncate", index, ms):
-            created = [m.item.id for m in talk.of("item.created")]
-            item_id = created[index % len(created)] if created else "none"
+        case ("truncate", back, ms):
+            created = [m.item.id for m in talk.of("item.created")] or ["none yet"]
+            item_id = created[-1 - back % len(created)]
             talk.say("item.truncate", item_id=item_id, audio_end_ms=ms)
         case ("step", ticks):
             talk.step(ticks)
-        case ("hold",):
-            talk.instant = False
         case ("drain", entries):
             talk.drain(entries)
         case ("wait", ms):
             talk.wait(ms)
 
 
-@given(SCRIPTS, st.sampled_from(["ack", "none"]), st.lists(ACTIONS, max_size=60))
+@given(
+    SCRIPTS,
+    st.sampled_from(["ack", "none"]),
+    st.booleans(),
+    st.lists(ACTIONS, min_size=5, max_size=40),
+)
 @settings(max_examples=150, deadline=None)
-def test_any_interleaving_keeps_the_order(new_talk, script, mode, actions) -> None:
+def test_any_interleaving_keeps_the_order(new_talk, script, mode, instant, actions) -> None:
     talk = new_talk(SessionConfig(limits=Limits(history_items=8)), script)
+    talk.asked, talk.interrupted_at, talk.instant = [], [], instant
     talk.say("session.start", flow={"mode": mode, "max_ahead_ms": 2000})
     for action in actions:
         act(talk, action)
@@ -97,8 +119,8 @@ def check_wire(talk) -> None:
     messages = talk.messages()
     assert [m.n for m in messages] == list(range(1, len(messages) + 1))
     started, done, current = {}, {}, None
-    sound, epoch_seen = defaultdict(list), 0
-    for entry in talk.wire:
+    sound = defaultdict(list)
+    for index, entry in enumerate(talk.wire):
         kind = getattr(entry, "type", "sound")
         response_id = getattr(entry, "response_id", None)
         if kind in ("error", "warning"):
@@ -112,8 +134,8 @@ def check_wire(talk) -> None:
         if kind == "sound":
             in_conversation = started[response_id].context == "conversation"
             if in_conversation:
-                assert entry.epoch >= epoch_seen
-                epoch_seen = entry.epoch
+                epoch = sum(index >= at for at in talk.interrupted_at)
+                assert entry.epoch == epoch, "nothing of an old epoch after an interrupt"
                 assert current in (None, response_id), "responses do not interleave"
                 current = response_id
             check_flags(sound[response_id], entry)
