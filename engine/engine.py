@@ -53,18 +53,19 @@ class Engine:
             self.parts.runner.warm_up(self._config.max_rows)
             self.parts.codec.warm_up(self._config.max_rows)
         self._publish(api.Ready((self.parts.info,)))
-        busy = False
         while not self._is_stopped():
-            self._apply_commands(wait=not busy)
-            busy = self.tick()
+            if not self.tick():
+                self._wait_for_command()
         self.release()
 
     def tick(self) -> bool:
         """One round; False when there was nothing to do.
 
-        At most one prefill budget, one frame of every row that can speak, the sound that is due.
+        Commands, then at most one prefill budget, one frame of every row that can speak, and the
+        sound that is due.
         """
         started = time.monotonic()
+        self._apply_commands()
         for row in self.parts.scheduler.admit():
             self._place(row)
         self._advance_texts()
@@ -88,13 +89,14 @@ class Engine:
 
     # commands
 
-    def _apply_commands(self, wait: bool) -> None:
-        try:
-            self._apply(self._inbox.get(timeout=HEARTBEAT_S) if wait else self._inbox.get_nowait())
+    def _apply_commands(self) -> None:
+        with contextlib.suppress(queue.Empty):
             while True:
                 self._apply(self._inbox.get_nowait())
-        except queue.Empty:
-            pass
+
+    def _wait_for_command(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            self._apply(self._inbox.get(timeout=HEARTBEAT_S))
 
     def _apply(self, command: api.Command) -> None:
         match command:
@@ -279,7 +281,10 @@ class Engine:
     def _room_frames(self, row: Row) -> float:
         """Frames that may be made before the listener is `max_ahead_ms` behind."""
         info = self.parts.info
-        ahead = row.frames - row.heard_samples / info.samples_per_frame
+        # With a fixed chunk schedule a paused row's pending frames stay, so only those that have
+        # left count: otherwise row and listener could wait for each other.
+        made = self.parts.codec.left(row.id) if self._config.deterministic else row.frames
+        ahead = made - row.heard_samples / info.samples_per_frame
         return row.opened.max_ahead_ms / info.frame_ms - ahead
 
     def _done(self, row: Row, reason: str, error: str = "") -> None:

@@ -51,6 +51,11 @@ class Sampler:
         del self._top_k[slot]
         self._bound_top_k()
 
+    @property
+    def open_slots(self) -> int:
+        """Slots that a row holds."""
+        return len(self._top_k)
+
     def forget(self, slot: int) -> None:
         """Empty the penalty history, as at the start of a segment."""
         self.last_drawn[slot] = NEVER

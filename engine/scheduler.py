@@ -29,6 +29,11 @@ class Scheduler:
         return len(self._queue)
 
     @property
+    def free(self) -> int:
+        """Slots that nobody holds."""
+        return len(self._free)
+
+    @property
     def placed(self) -> list[Row]:
         """Rows that hold a slot, oldest first."""
         return list(self._placed.values())

@@ -56,6 +56,9 @@ class AudioCodec(nn.Module):
         i64 [n_codebooks, B, F] with F = ceil(T / samples_per_frame), and i64 [B] how many frames of
         each count: whole ones only. Pad a clip to whole frames to keep its tail.
         """
+        n_codebooks = self.codebooks(n_codebooks)
+        if wav.ndim != 3 or wav.shape[1] != self.config.channels:
+            raise ValueError(f"wav is {list(wav.shape)}, expected [B, {self.config.channels}, T]")
         per_frame = self.config.samples_per_frame
         if lengths is None:
             lengths = torch.full((len(wav),), wav.shape[-1])
@@ -68,7 +71,7 @@ class AudioCodec(nn.Module):
         ]
         latents = self.encoder(self.interleave(wav), attentions).float()
         valid = torch.arange(frames, device=self.device) < lengths[:, None]
-        codes = self.quantizer.encode(latents, n_codebooks or self.config.n_codebooks, valid)
+        codes = self.quantizer.encode(latents, n_codebooks, valid)
         return codes.permute(2, 0, 1), lengths
 
     @torch.inference_mode()
@@ -83,6 +86,14 @@ class AudioCodec(nn.Module):
             for config in self.decoder.transformers
         ]
         return self.split_channels(self.decoder(latents, attentions)).transpose(1, 2)
+
+    def codebooks(self, wanted: int | None) -> int:
+        """How many codebooks a caller means: `wanted`, or all of them for None."""
+        if wanted is None:
+            return self.config.n_codebooks
+        if not 1 <= wanted <= self.config.n_codebooks:
+            raise ValueError(f"n_codebooks is {wanted}, the codec has {self.config.n_codebooks}")
+        return wanted
 
     def interleave(self, wav: Tensor) -> Tensor:
         """Samples [B, channels, T] as the encoder's one stream [B, T * channels, 1]: L, R, L, R."""

@@ -126,10 +126,14 @@ class _StageReader:
             self.rate = self.rate / size if down else self.rate * size
             return PatchConfig(size)
         if kind != "Transformer":
-            raise CheckpointError(f"module_type is {kind!r}, not PatchedPretransform or Transformer")
+            raise CheckpointError(
+                f"module_type is {kind!r}, not PatchedPretransform or Transformer"
+            )
         for field, expected in _FIXED.items():
             if stage.get(field, expected) != expected:
-                raise CheckpointError(f"{field} is {stage[field]!r}, only {expected!r} is supported")
+                raise CheckpointError(
+                    f"{field} is {stage[field]!r}, only {expected!r} is supported"
+                )
         context_s = stage.get("context_duration", self._context_s)
         if context_s is None:
             raise KeyError("causal_transformer_context_duration")

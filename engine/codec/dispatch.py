@@ -118,6 +118,10 @@ class CodecStage:
                 self._stream.step([self._stream.scratch_slot] * rows, codes)
                 rows *= 2
 
+    def left(self, row: int) -> int:
+        """Frames of the row that have left as sound."""
+        return self._voices[row].first_frame
+
     def is_drained(self, row: int) -> bool:
         """Nothing of the row is pending."""
         return not self._voices[row].pending

@@ -115,7 +115,7 @@ class DecoderStream:
         rollback_frames: int = 50,
         semantics: Semantics = "exact",
     ) -> None:
-        self.n_codebooks = n_codebooks or codec.config.n_codebooks
+        self.n_codebooks = codec.codebooks(n_codebooks)
         self.pool = SlotPool(
             codec,
             codec.decoder,
@@ -182,7 +182,7 @@ class EncoderStream:
         max_chunk_frames: int = 15,
         semantics: Semantics = "exact",
     ) -> None:
-        self.n_codebooks = n_codebooks or codec.config.n_codebooks
+        self.n_codebooks = codec.codebooks(n_codebooks)
         self.pool = SlotPool(
             codec,
             codec.encoder,

@@ -93,25 +93,32 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
         self.qkv: Tensor | None = None
+        self.qk_scale: Tensor | None = None
 
     def forward(self, layer: int, x: Tensor, rotation: Tensor, attend: Attend) -> Tensor:
-        rows = x.shape[0]
-        if self.qkv is not None:
+        q, k, v = self._project(x, rotation)
+        return self.o_proj(attend(layer, q, k, v).reshape(x.shape[0], -1))
+
+    def _project(self, x: Tensor, rotation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [N, heads, D], keys and values [N, kv_heads, D]; the first two rotated."""
+        if self.qkv is None or self.qk_scale is None:
             q, k, v = (
-                linear(x, self.qkv)
-                .view(rows, -1, self.head_dim)
-                .split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+                projection(x).view(x.shape[0], -1, self.head_dim)
+                for projection in (self.q_proj, self.k_proj, self.v_proj)
             )
-        else:
-            q = self.q_proj(x).view(rows, self.heads, self.head_dim)
-            k = self.k_proj(x).view(rows, self.kv_heads, self.head_dim)
-            v = self.v_proj(x).view(rows, self.kv_heads, self.head_dim)
-        q = apply_rope(self.q_norm(q), rotation)
-        k = apply_rope(self.k_norm(k), rotation)
-        return self.o_proj(attend(layer, q, k, v).reshape(rows, -1))
+            return apply_rope(self.q_norm(q), rotation), apply_rope(self.k_norm(k), rotation), v
+        heads, kv_heads = self.heads, self.kv_heads
+        joint = linear(x, self.qkv).view(x.shape[0], -1, self.head_dim)
+        qk, v = joint.split((heads + kv_heads, kv_heads), dim=1)
+        q, k = apply_rope(rms_norm(qk, self.qk_scale, self.q_norm.eps), rotation).split(
+            (heads, kv_heads), dim=1
+        )
+        return q, k, v
 
     def fuse(self) -> None:
         self.qkv = _share_storage([self.q_proj, self.k_proj, self.v_proj])
+        scales = [self.q_norm.weight] * self.heads + [self.k_norm.weight] * self.kv_heads
+        self.qk_scale = torch.stack(scales).detach()
 
 
 class MLP(nn.Module):

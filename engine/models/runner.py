@@ -39,6 +39,7 @@ class RealtimeRunner:
         self.rotations = config.backbone.rotations(positions, like=table)
         self.hidden = torch.zeros(slots, table.shape[1], dtype=self.dtype, device=self.device)
         # CPU matrix products give a row the same bits in any batch of at least four rows.
+        self.steps_run = 0
         self.smallest_batch = 4 if deterministic else 1
 
     def open(self, slot: int, sampling: Sampling, seed: int) -> None:
@@ -76,6 +77,7 @@ class RealtimeRunner:
             grid_row = row.next_grid_row()
             batch[place, 2:] = grid_row
             row.advance(grid_row)
+        self.steps_run += 1
         self._step(batch)
 
     def draw(self, rows: Sequence[Row]) -> NDArray[np.int64]:

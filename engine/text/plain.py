@@ -7,25 +7,35 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from engine.text.vocabulary import Vocabulary
+
 
 class PlainTokenizer:
-    """A checkpoint's tokenizer without its added tokens: no text can become a control token."""
+    """A checkpoint's tokenizer without its added tokens: no text can become a control token.
 
-    def __init__(self, plain: Tokenizer, markers: dict[str, int]) -> None:
+    `vocabulary` is what `IncrementalTokenizer` needs of it.
+    """
+
+    def __init__(self, plain: Tokenizer, vocabulary: Vocabulary, markers: dict[str, int]) -> None:
+        self.vocabulary = vocabulary
         self._plain = plain
         self._markers = markers
 
     @classmethod
     def from_file(cls, path: str | Path) -> PlainTokenizer:
-        """Read a `tokenizer.json`."""
+        """Read a `tokenizer.json`; raises `ValueError` unless it is a byte-level BPE like Qwen's."""
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
         markers = {token["content"]: token["id"] for token in settings["added_tokens"]}
         settings["added_tokens"] = []
-        return cls(Tokenizer.from_str(json.dumps(settings)), markers)
+        try:
+            vocabulary = Vocabulary.from_settings(settings)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return cls(Tokenizer.from_str(json.dumps(settings)), vocabulary, markers)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a whole text."""
-        ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        """Return the ids of a whole text; lone halves of surrogate pairs become U+FFFD."""
+        ids: list[int] = self._plain.encode(join_surrogates(text), add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: list[int]) -> str:
@@ -38,3 +48,12 @@ class PlainTokenizer:
         if marker not in self._markers:
             raise ValueError(f"the tokenizer has no token {marker!r}")
         return self._markers[marker]
+
+
+def join_surrogates(text: str) -> str:
+    """Join the halves of UTF-16 surrogate pairs; a half without its partner becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
