@@ -88,8 +88,11 @@ async function showVoices(current) {
 function speak() {
   const text = byId("reply").value;
   if (!text.trim() || !conversation.isOpen) return;
-  player.unlock();
   hideNotice();
+  if (!player.unlock()) {
+    showNotice("This browser plays sound only on pages opened over https or on localhost.", true);
+    return;
+  }
   measures.begin();
   addUser();
   byId("reply").value = "";

@@ -164,8 +164,8 @@ export class Conversation {
       response.state = "stopped";
     }
     this.#handlers.changed();
-    const { stream, heardMs } = await this.#player.stop();
-    this.#handlers.silence(performance.now() - pressedAt);
+    const { stream, heardMs, silentInMs } = await this.#player.stop();
+    this.#handlers.silence(performance.now() - pressedAt + silentInMs);
     const heard = responses.find((one) => one.stream !== null && one.stream === stream);
     const played = { response_id: (heard ?? responses[0]).id, ms: heard ? heardMs : 0 };
     this.#send("interrupt", { played, reason: "user" });
@@ -206,6 +206,9 @@ export class Conversation {
         break;
       case "warning":
         this.#handlers.notice(message.message, false);
+        break;
+      case "session.going_away":
+        this.#handlers.notice("The server is about to stop.", false);
         break;
       case "error":
         this.#refused(message);

@@ -100,10 +100,14 @@ export class JitterBuffer {
       state: this.#stateOf(turn),
       stream: turn ? turn.stream : null,
       playedMs: turn ? turn.played / this.#samplesPerMs : 0,
-      bufferedMs: this.#ring.length / this.#samplesPerMs,
+      bufferedMs: this.#buffered() / this.#samplesPerMs,
       targetMs: this.#target / this.#samplesPerMs,
       underruns: this.#underruns,
     };
+  }
+
+  #buffered() {
+    return this.#turns.reduce((sum, turn) => sum + turn.received - turn.played, 0);
   }
 
   #stateOf(turn) {

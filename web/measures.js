@@ -22,7 +22,7 @@ export class Measures {
   }
 
   silence(ms) {
-    this.#set("silence", `Stop took ${milliseconds(ms)}`);
+    this.#set("silence", `Silent ${milliseconds(ms)} after Stop`);
   }
 
   roundTrip(ms) {

@@ -22,10 +22,15 @@ export class Player {
     this.#handlers = handlers;
   }
 
-  /** Allow sound. Call it in the handler of a click or key press: browsers insist. */
+  /**
+   * Allow sound; false where this browser has none. Call it in the handler of a click or key press:
+   * browsers insist.
+   */
   unlock() {
+    if (!globalThis.AudioWorkletNode) return false;
     if (!this.#context) this.#create();
     if (this.#context.state !== "running") this.#context.resume();
+    return true;
   }
 
   /** Whether the system holds sound back until the person touches the page again. */
@@ -56,7 +61,10 @@ export class Player {
     this.#post({ op: "excuse", stream });
   }
 
-  /** Silence at once. Resolves with what was heard, `{stream, heardMs}`; `stream` may be null. */
+  /**
+   * Silence at once. Resolves when the fade has begun, with what was heard: `{stream, heardMs}`,
+   * where `stream` may be null, and with `silentInMs`, how long the loudspeaker still sounds.
+   */
   async stop() {
     this.#waiting = [];
     this.#resamplers.clear();
@@ -66,7 +74,7 @@ export class Player {
     });
     this.#post({ op: "flush", fadeMs: FADE_MS });
     const { stream, playedMs } = await answer;
-    return { stream, heardMs: this.heardMs(playedMs) };
+    return { stream, heardMs: this.heardMs(playedMs), silentInMs: FADE_MS + this.latencyMs };
   }
 
   /** What has left the loudspeaker when `playedMs` have left the buffer. */

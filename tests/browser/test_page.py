@@ -392,6 +392,16 @@ def test_what_is_spoken_is_announced(talk: Talk, running_server: Any) -> None:
     assert talk.page.text_content("#captions") == "Good morning, it is a fine day."
 
 
+def test_a_browser_without_worklets_says_so(page: Page, running_server: Any) -> None:
+    page.add_init_script("delete window.AudioWorkletNode")
+    page.goto(running_server.base_url)
+    page.wait_for_selector("#speak:enabled")
+    page.fill("#reply", REPLY)
+    page.click("#speak")
+    assert "https" in page.inner_text("#problem")
+    assert page.input_value("#reply") == REPLY
+
+
 @pytest.mark.slow
 def test_the_shipped_voice_is_heard_as_it_was_sent(
     talk: Talk, run_server: Callable[..., Any]
