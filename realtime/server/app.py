@@ -32,12 +32,10 @@ WEB_DIR = Path(realtime.__file__).parents[1] / "web"
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self' 'wasm-unsafe-eval'",
+        "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self' data:",
-        "media-src 'self' blob:",
+        "img-src 'self'",
         "connect-src 'self'",
-        "worker-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
