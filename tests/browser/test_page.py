@@ -128,10 +128,9 @@ def find_gaps(recording: NDArray[np.float32], sent: NDArray[np.float32]) -> list
         if done == len(sent):
             break
         key = sent[done : done + 48]
-        matches = (
-            m for m in range(at, len(recording) - 96) if (recording[m : m + 96 : 2] == key).all()
-        )
-        resumed = next(matches, None)
+        span = 2 * len(key)
+        places = range(at, len(recording) - span)
+        resumed = next((m for m in places if (recording[m : m + span : 2] == key).all()), None)
         assert resumed is not None, f"sample {done} of {len(sent)} was not played"
         gaps.append((done, resumed - at))
         at = resumed
@@ -200,6 +199,7 @@ def test_stop_silences_interrupts_and_shows_what_was_heard(talk: Talk, running_s
 
     recording, [interrupt] = talk.recording(), talk.sent_of("interrupt")
     last = int(np.flatnonzero(recording)[-1])
+    assert len(recording) - last > RATE_HZ / 10, "sound went on"
     whole = talk.pcm(1)
     start = last + 1 - FADE  # where the fade began
     begin = int(np.flatnonzero(recording)[0]) - 1
@@ -208,6 +208,8 @@ def test_stop_silences_interrupts_and_shows_what_was_heard(talk: Talk, running_s
     assert 0 < interrupt["played"]["ms"] <= heard_ms + 1
     assert interrupt["played"]["ms"] > heard_ms - 500, "far less was claimed than was heard"
     assert truncated["audio_end_ms"] == interrupt["played"]["ms"] // 80 * 80
+    loudest = 0.5 * (1 - np.arange(FADE) / FADE)  # of a fading chirp
+    assert np.all(np.abs(recording[start : last + 1]) <= loudest + 1e-3)
     before = recording[begin:start:2]
     if shown_underruns(talk) == 0:
         np.testing.assert_array_equal(before, whole[: len(before)])
@@ -234,6 +236,36 @@ def test_after_a_stop_nothing_of_the_old_reply_is_heard(talk: Talk, running_serv
     epochs = [frame.epoch for frame in talk.frames]
     assert set(epochs) == {0, 1}
     assert epochs == sorted(epochs)
+
+
+def test_sound_under_way_at_a_stop_is_dropped(talk: Talk, running_server: Any) -> None:
+    old: list[bytes] = []
+
+    def proxy(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def to_page(data: str | bytes) -> None:
+            old.extend([data] if isinstance(data, bytes) else [])
+            socket.send(data)
+
+        def to_server(data: str) -> None:
+            server.send(data)
+            if json.loads(data)["type"] == "interrupt":
+                for frame in old:
+                    socket.send(frame)
+
+        server.on_message(to_page)
+        socket.on_message(to_server)
+
+    talk.page.route_web_socket("**/v1/speech", proxy)
+    talk.open(running_server.base_url)
+    talk.type(REPLY)
+    talk.wait_until_speaking()
+    talk.page.keyboard.press("Escape")
+    talk.page.wait_for_selector("#stop:disabled")
+    talk.page.wait_for_timeout(500)
+    last = int(np.flatnonzero(talk.recording())[-1])
+    assert len(talk.recording()) - last > RATE_HZ / 4
 
 
 def test_stop_before_any_sound(talk: Talk, run_server: Callable[..., Any]) -> None:
