@@ -68,7 +68,7 @@ make_venv() {
 
 # Debian 12's pip would otherwise build opuslib in a way it warns about.
 pip_install() {
-    PIP_USE_PEP517=1 .venv/bin/python -m pip --disable-pip-version-check install --quiet "$@"
+    PIP_USE_PEP517=1 .venv/bin/python -m pip --disable-pip-version-check install -qq "$@"
 }
 
 install_torch() {

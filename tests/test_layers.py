@@ -58,8 +58,8 @@ LAYERS = {
             *(*TORCH_FREE_ENGINE, "engine.hub", "engine.fake", "engine.host"),
         ),
         others=(
-            *("httpx", "numpy", "opuslib", "prometheus_client", "pydantic", "safetensors"),
-            *("soundfile", "soxr", "starlette", "uvicorn", "websockets", "yaml"),
+            *("httpx", "numpy", "opuslib", "prometheus_client", "pydantic", "pydantic_core"),
+            *("safetensors", "soundfile", "soxr", "starlette", "uvicorn", "websockets", "yaml"),
         ),
     ),
     "realtime": Layer(ours=()),
