@@ -139,6 +139,9 @@ def write_random_codec(directory, *, n_codebooks=16, seed=0) -> str:
     config["quantizer_kwargs"]["num_quantizers"] = n_codebooks
     torch.manual_seed(seed)
     codec = AudioCodec(CodecConfig.from_json(config))
+    for name, parameter in codec.named_parameters():
+        is_gain = name.endswith("norm1.weight") or name.endswith("norm2.weight")
+        torch.nn.init.normal_(parameter, mean=float(is_gain), std=0.05)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     save_file(

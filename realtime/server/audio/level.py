@@ -12,9 +12,9 @@ def to_pcm16(pcm: F32) -> bytes:
     """Convert f32 `[samples, channels]` (or `[samples]`) to interleaved s16le.
 
     Clips to [-1, 1], scales by 32767 and rounds half to even, so that full scale is symmetric and
-    silence stays exactly silent.
+    silence stays exactly silent. A value that is not a number becomes silence.
     """
-    scaled: F32 = np.clip(pcm, -1.0, 1.0) * np.float32(32767.0)
+    scaled: F32 = np.clip(np.nan_to_num(pcm), -1.0, 1.0) * np.float32(32767.0)
     return np.rint(scaled).astype("<i2").tobytes()
 
 

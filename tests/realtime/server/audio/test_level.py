@@ -30,6 +30,11 @@ def test_stereo_is_interleaved() -> None:
     assert np.frombuffer(to_pcm16(pcm), "<i2").tolist() == [32767, 0, 0, -32767]
 
 
+def test_what_is_not_a_number_is_silent():
+    broken = np.array([np.nan, np.inf, -np.inf, 0.5], np.float32)
+    assert np.frombuffer(to_pcm16(broken), "<i2").tolist() == [0, 32767, -32767, 16384]
+
+
 @pytest.mark.parametrize("to_hz", [8_000, 16_000, 44_100, 48_000])
 def test_resampled_stream_is_the_same_for_any_cutting(
     to_hz: int, steps: Callable[[int], NDArray[np.float32]]
