@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.api import U16Codes
 from engine.models.realtime_prompt import Turn
+from engine.text.plain import join_surrogates
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import Limits
 from realtime.protocol.messages import Item, ItemAudio, NewItem
@@ -67,7 +68,7 @@ class History:
                 "role 'system' is refused: the model was trained with one fixed system prompt",
                 param="item.role",
             )
-        text = (new.text or "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = join_surrogates(new.text or "")
         codes = self._read_codes(new.audio) if new.audio else self._clock.no_codes()
         if not text.strip() and not len(codes):
             raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from engine.api import Command, End, Feed, Flush, I32Grid
 from engine.text.incremental import IncrementalTokenizer
-from engine.text.plain import PlainTokenizer
+from engine.text.plain import PlainTokenizer, join_surrogates
 from realtime.protocol.errors import ProtocolError
 
 
@@ -35,7 +35,7 @@ class TextSegment:
     @property
     def text(self) -> str:
         """The text, halves of surrogate pairs joined."""
-        return self.raw.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return join_surrogates(self.raw)
 
 
 class SpokenText:

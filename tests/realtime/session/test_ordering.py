@@ -16,9 +16,8 @@ from realtime.protocol.limits import Limits
 from realtime.session.settings import SessionConfig
 
 WHICH = st.sampled_from([0, 0, 0, 1, 1, 2, 5])  # the youngest response, the one before...
-TEXTS = st.sampled_from(
-    ["Hello there. ", "so ", "x", " ", "\U0001f44b", "A long sentence, indeed. " * 3]
-)
+LONG = "A long sentence, indeed. " * 3
+TEXTS = st.sampled_from(["Hello there. ", "so ", "x", " ", "\U0001f44b", LONG])
 STARTS = st.tuples(
     st.just("start"),
     st.sampled_from(["conversation", "conversation", "none"]),
@@ -42,6 +41,13 @@ ACTIONS = st.one_of(
     st.tuples(st.just("truncate"), WHICH, st.integers(0, 3000)),
     st.tuples(st.just("drain"), st.integers(1, 20)),
     st.tuples(st.just("wait"), st.sampled_from([50, 400, 900, 900, 70_000])),
+)
+OPENINGS = st.sampled_from(
+    [
+        [],
+        [("start", "conversation", LONG, True), ("start", "conversation", LONG, True), ("step", 8)],
+        [("start", "none", LONG, True), ("start", "conversation", LONG, False), ("step", 30)],
+    ]
 )
 SCRIPTS = st.builds(
     FakeScript,
@@ -96,14 +102,17 @@ def act(talk, action) -> None:
     SCRIPTS,
     st.sampled_from(["ack", "none"]),
     st.booleans(),
+    OPENINGS,
     st.lists(ACTIONS, min_size=5, max_size=40),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_interleaving_keeps_the_order(new_talk, script, mode, instant, actions) -> None:
+def test_any_interleaving_keeps_the_order(
+    new_talk, script, mode, instant, opening, actions
+) -> None:
     talk = new_talk(SessionConfig(limits=Limits(history_items=8)), script)
     talk.asked, talk.interrupted_at, talk.instant = [], [], instant
     talk.say("session.start", flow={"mode": mode, "max_ahead_ms": 2000})
-    for action in actions:
+    for action in [*opening, *actions]:
         act(talk, action)
     talk.instant = True
     talk.drain()
