@@ -23,8 +23,11 @@ class IncrementalTokenizer:
         self._high_surrogate = ""
         self._characters = NfcStream()
         self._ids: list[int] = []
+        self._state: State = State.EMPTY
+        self._tree = PrefixTree(self._vocabulary)
         self._last_char = ""
-        self._start_piece()
+        self._after_newline = PrefixTree(self._vocabulary)
+        self._blanks_after_newline = 0
 
     def feed(self, delta: str) -> list[int]:
         """Add text of any length; return the ids that are now certain, often none."""

@@ -23,7 +23,10 @@ class PlainTokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path) -> PlainTokenizer:
-        """Read a `tokenizer.json`; raises `ValueError` unless it is a byte-level BPE like Qwen's."""
+        """Read a `tokenizer.json`.
+
+        Raises `ValueError` unless it is a byte-level BPE that prepares text as Qwen's does.
+        """
         settings = json.loads(Path(path).read_text(encoding="utf-8"))
         markers = {token["content"]: token["id"] for token in settings["added_tokens"]}
         settings["added_tokens"] = []

@@ -58,6 +58,7 @@ _OTHERS = {
     Kind.NEWLINE: State.OTHERS_NEWLINES,
 }
 _LETTERS = {Kind.LETTER: State.LETTERS}
+_VISIBLE = (Kind.APOSTROPHE, Kind.OTHER)
 
 # A kind that is missing cannot join the piece: the piece ends before it.
 NEXT: dict[State, dict[Kind, State]] = {
@@ -77,10 +78,10 @@ NEXT: dict[State, dict[Kind, State]] = {
     State.ONE_OTHER: _LETTERS | _OTHERS,
     State.OTHERS: _OTHERS,
     State.OTHERS_NEWLINES: {Kind.NEWLINE: State.OTHERS_NEWLINES},
-    State.ONE_SPACE: _LETTERS | _BLANKS | {k: State.OTHERS for k in (Kind.APOSTROPHE, Kind.OTHER)},
+    State.ONE_SPACE: _LETTERS | _BLANKS | dict.fromkeys(_VISIBLE, State.OTHERS),
     State.ONE_BLANK: _LETTERS | _BLANKS,
     State.BLANKS: _BLANKS,
-    State.LINES: {k: State.LINES for k in (Kind.SPACE, Kind.BLANK, Kind.NEWLINE)},
+    State.LINES: dict.fromkeys(_BLANKS, State.LINES),
     State.COMPLETE: {},
 }
 
