@@ -18,7 +18,7 @@ from engine.codec.config import TransformerConfig
 Semantics = Literal["exact", "chunk_complete"]
 """What a chunk sees of the past. `exact`: the full window, as if all had been one sequence.
 `chunk_complete`: a ring of `window` tokens that the whole chunk is written to before any of its
-tokens looks, as the v1 reference streams: a chunk's first tokens lose the oldest of their window."""
+tokens looks, as the v1 reference streams: a chunk's first tokens lose the oldest they would see."""
 
 
 class Attention(Protocol):
@@ -72,7 +72,7 @@ class WholeSequence:
         q, k, v = qkv.unbind(2)
         blocks = []
         # In blocks, so that memory grows with the length and not with its square.
-        for start in range(0, q.shape[1], self.BLOCK_TOKENS):
+        for start in range(0, max(1, q.shape[1]), self.BLOCK_TOKENS):
             end = start + self.BLOCK_TOKENS
             first = max(0, start - self._window + 1)
             distance = self._positions[start:end, None] - self._positions[first:end]

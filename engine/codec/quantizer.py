@@ -17,7 +17,9 @@ class Codebook(nn.Module):
     def __init__(self, config: CodecConfig, *, weight_norm: bool) -> None:
         super().__init__()
         self.in_proj = _projection(config.rvq_dim, config.codebook_dim, weight_norm)
-        self.codebook = nn.Embedding(config.codebook_size, config.codebook_dim)
+        # Not nn.Embedding(...): to initialise one on the meta device torch loads its compiler.
+        entries = torch.empty(config.codebook_size, config.codebook_dim)
+        self.codebook = nn.Embedding.from_pretrained(entries)
         self.out_proj = _projection(config.codebook_dim, config.rvq_dim, weight_norm)
 
 
@@ -73,7 +75,7 @@ class Quantizer(nn.Module):
         return _apply(self.output_proj, self.sum_entries(codes))
 
     def sum_entries(self, codes: Tensor) -> Tensor:
-        """What `codes` i64 [B, F, K] add up to before the output projection: f32 [B, F, rvq_dim]."""
+        """Sum what `codes` i64 [B, F, K] stand for, unprojected: f32 [B, F, rvq_dim]."""
         return self.tables[self.books[: codes.shape[-1]], codes].sum(-2)
 
     def _nearest(self, book: int, residual: Tensor) -> Tensor:
