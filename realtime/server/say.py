@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from engine.text.incremental import IncrementalTokenizer
 
 from engine import hub
 from engine.api import Done, End, Feed, Frames, ModelInfo, Open, Refused
 from engine.host import build_engine
 from engine.models.realtime_prompt import RealtimePrompt
+from engine.text.incremental import IncrementalTokenizer
 from realtime.server.audio import FORMATS, AudioFormat, Writer, open_writer
 from realtime.server.bridge import EngineError, RowEvent
 from realtime.server.config import ConfigError, ServerConfig
@@ -56,7 +56,7 @@ def say(config: ServerConfig, text: str, output: str, *, voice: str | None, seed
     model_dir = hub.resolve(config.model)
     settings = engine_settings(config, model_dir, RealtimePrompt.from_checkpoint(model_dir))
     services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
-    with open(output, "wb") as file:
+    with open(output, "wb", buffering=0) as file:
         timing = asyncio.run(_run(services, text, audio_format, file, voice, seed))
     print(f"{output}: {timing.report()}")
 

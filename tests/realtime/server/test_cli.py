@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -75,30 +76,55 @@ def test_the_greeting_has_the_address_and_lines_to_paste():
     assert "http://127.0.0.1:8000/" in everyone
 
 
-@pytest.mark.parametrize("from_stdin", [False, True])
-def test_say_writes_the_sound_and_how_fast_it_was_made(tmp_path: Path, from_stdin: bool):
-    output = tmp_path / "said.wav"
-    text = "Hello! How are you today?"
-    done = run(
-        *("say", "-" if from_stdin else text, "-o", str(output), "--fake"),
-        stdin=text if from_stdin else "",
-        MOSS_DATA_DIR=str(tmp_path),
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.search(
-        r"said.wav: \d+\.\d\d s of sound, first after \d+ ms, real-time factor \d", done.stdout
-    )
-    pcm, rate_hz = soundfile.read(output, dtype="float32")
+REPORT = r"said.wav: \d+\.\d\d s of sound, first after \d+ ms, real-time factor \d"
+
+
+def assert_chirp(file: Path) -> None:
+    pcm, rate_hz = soundfile.read(file, dtype="float32")
     assert len(pcm) >= 24000
     np.testing.assert_allclose(pcm, chirp(0, len(pcm), rate_hz), atol=1e-4)
 
 
-def test_say_with_nothing_to_say(tmp_path: Path):
-    done = run(
-        *("say", "  ", "-o", str(tmp_path / "out.wav"), "--fake"), MOSS_DATA_DIR=str(tmp_path)
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "nothing to say" in done.stdout
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch, capsys) -> Callable[[str], str]:
+    """`say(text)` writes said.wav without a process of its own and returns what was printed."""
+    monkeypatch.setenv("MOSS_DATA_DIR", str(tmp_path))
+
+    def say(text: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["say", text, "-o", str(tmp_path / "said.wav"), "--fake"])
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    return say
+
+
+def test_say_writes_the_sound_and_how_fast_it_was_made(say: Callable[[str], str], tmp_path: Path):
+    assert re.search(REPORT, say("Hello! How are you today?"))
+    assert_chirp(tmp_path / "said.wav")
+
+
+def test_say_with_nothing_to_say(say: Callable[[str], str]):
+    assert "nothing to say" in say("  \n")
+
+
+def test_say_speaks_standard_input_while_it_is_still_being_written(tmp_path: Path):
+    output = tmp_path / "said.wav"
+    with subprocess.Popen(
+        command("say", "-", "-o", str(output), "--fake", "--data-dir", str(tmp_path)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as speaking:
+        speaking.stdin.write("one two three four five six seven eight nine ten " * 2)
+        speaking.stdin.flush()
+        deadline = time.monotonic() + TIMEOUT_S
+        while not output.exists() or output.stat().st_size < 24000:
+            assert time.monotonic() < deadline, "nothing is spoken before the end of the input"
+            time.sleep(0.01)
+        printed, _ = speaking.communicate("and eleven.", timeout=TIMEOUT_S)
+    assert re.search(REPORT, printed)
+    assert_chirp(output)
 
 
 @pytest.mark.parametrize(
