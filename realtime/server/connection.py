@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Iterable
+from typing import Literal
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -31,6 +32,8 @@ from realtime.session.session import Session
 
 logger = logging.getLogger(__name__)
 
+Cue = Literal["tick", "shut_down"]
+
 
 class _SocketDone(Exception):
     """The socket is closed: ends the connection's tasks."""
@@ -45,7 +48,7 @@ class Connection:
         self._services = services
         self._link = link_of(websocket)
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[RowEvent | None] = asyncio.Queue()  # None: a deadline came
+        self._events: asyncio.Queue[RowEvent | Cue] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
         self._model = services.bridge.models[0]
         self._outbox = Outbox(encoding, self._model)
@@ -87,7 +90,7 @@ class Connection:
 
     def end(self) -> None:
         """End the session because the server stops."""
-        self._apply(self._session.shut_down(self._now_ms()))
+        self._events.put_nowait("shut_down")
 
     async def _read(self) -> None:
         while True:
@@ -113,8 +116,10 @@ class Connection:
         while True:
             event = await self._events.get()
             now_ms = self._now_ms()
-            if event is None:
+            if event == "tick":
                 self._apply(self._session.tick(now_ms))
+            elif event == "shut_down":
+                self._apply(self._session.shut_down(now_ms))
             else:
                 self._apply(self._session.engine_event(event, now_ms))
 
@@ -211,7 +216,7 @@ class Connection:
         deadline_ms = self._session.next_deadline_ms()
         if deadline_ms is not None:
             when_s = deadline_ms / 1000
-            self._timer = self._loop.call_at(when_s, self._events.put_nowait, None)
+            self._timer = self._loop.call_at(when_s, self._events.put_nowait, "tick")
 
     def _cut_slow_consumer(self) -> None:
         logger.warning(

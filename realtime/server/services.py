@@ -79,9 +79,7 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
         voices=open_voice_store(config, prompt.n_vq),
         metrics=Metrics(bridge, lambda: len(sessions)),
         sessions=sessions,
-        session_config=SessionConfig(
-            stall_flush_ms=config.stall_flush_ms, opus_pre_skip=opus_pre_skip()
-        ),
+        session_config=session_config(config),
         audio_pool=ThreadPoolExecutor(config.audio_threads, thread_name_prefix="audio"),
     )
 
@@ -114,9 +112,10 @@ def engine_settings(
     }
 
 
-def opus_pre_skip() -> int:
-    """Samples (48 kHz clock) a client drops at the start of an Opus stream; 0 without libopus."""
+def session_config(config: ServerConfig) -> SessionConfig:
+    """Return what holds for every session; without libopus, PCM is all there is."""
     try:
-        return OpusEncoder(OPUS_CLOCK_HZ).pre_skip
+        pre_skip = OpusEncoder(OPUS_CLOCK_HZ).pre_skip
     except OpusUnavailable:
-        return 0
+        return SessionConfig(stall_flush_ms=config.stall_flush_ms, codecs=("pcm_s16le",))
+    return SessionConfig(stall_flush_ms=config.stall_flush_ms, opus_pre_skip=pre_skip)

@@ -14,6 +14,7 @@ from engine import api
 from engine.fake import FAKE_MODEL, FakeScript
 from engine.index_sound import chirp, read_ramp
 from realtime.protocol.frames import Flags, FrameType, unpack_packets
+from realtime.server.audio import OpusUnavailable
 from realtime.session.session import Session
 from tests.realtime.server.raw_client import (
     AudioFrame,
@@ -348,3 +349,18 @@ async def test_the_shipped_voice_speaks_through_the_whole_server(run_server):
     assert got[-1]["status"] == "completed"
     assert sum(frame.samples for frame in frames_of(got)) == got[-1]["audio_ms"] * 48 > 0
     assert done["status"] == "cancelled"
+
+
+async def test_without_libopus_a_session_gets_pcm_and_opus_is_refused(run_server, monkeypatch):
+    def missing() -> None:
+        raise OpusUnavailable("there is no libopus")
+
+    monkeypatch.setattr("realtime.server.audio.opus.load_opuslib", missing)
+    server = run_server()
+    async with raw_client(server.ws_url) as client:
+        await client.send("session.start", audio={"codec": "opus"})
+        assert (await client.receive())["code"] == "unsupported_codec"
+    async with raw_client(server.ws_url) as client:
+        await client.start("pcm_s16le")
+        await client.say("r1", "Hello.")
+        assert (await client.until("response.done"))[-1]["status"] == "completed"
