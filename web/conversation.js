@@ -1,12 +1,11 @@
 /** One dialogue with the server: what is said, what is heard of it, and the items it leaves. */
 import { Connection } from "./net.js";
 import { pieces } from "./pacing.js";
+import { isActive, newResponse } from "./response.js";
 import { LAST_OF_RESPONSE, epochIsBefore, nextEpoch, parseFrame, pcm16ToMono } from "./frames.js";
 
 const REPORT_EVERY_MS = 250;
 const MAX_AHEAD_MS = 4000;
-
-const isActive = ({ state }) => state !== "stopped";
 
 export class Conversation {
   #connection;
@@ -63,20 +62,7 @@ export class Conversation {
   /** Speak `text`, sent word by word at `wordsPerSecond`, or at once where that is 0. */
   async say(text, wordsPerSecond) {
     await this.#stopping; // or the interrupt on its way would take this response too
-    const response = {
-      id: `r${++this.#count}`,
-      itemId: null,
-      stream: null,
-      text: "", // sent so far
-      isWhole: false,
-      state: "waiting", // waiting, speaking, stalled, stopped
-      sentEnd: false,
-      soundEnded: false,
-      serverDone: false,
-      startedAt: performance.now(),
-      heard: false,
-      abort: new AbortController(),
-    };
+    const response = newResponse(`r${++this.#count}`);
     this.#responses.set(response.id, response);
     this.#send("response.start", { response_id: response.id });
     for await (const delta of pieces(text, wordsPerSecond, response.abort.signal)) {
@@ -153,6 +139,7 @@ export class Conversation {
     if (!isActive(response)) return;
     this.#report(response, "done", playedMs);
     response.soundEnded = true;
+    for (const next of this.responses) next.startedAt = performance.now(); // its turn comes now
     this.#forgetFinished(response);
   }
 
@@ -247,7 +234,7 @@ export class Conversation {
       const why = message.error?.message ?? message.reason ?? "no reason given";
       this.#handlers.notice(`The reply ended early: ${why}`, true);
     }
-    if (isActive(response) && !response.sentEnd) this.#endSound(response);
+    if (isActive(response) && !response.soundSent) this.#endSound(response);
     this.#forgetFinished(response);
   }
 
@@ -262,7 +249,7 @@ export class Conversation {
 
   /** All sound of a response is in the player; without any, there is nothing to wait for. */
   #endSound(response) {
-    response.sentEnd = true;
+    response.soundSent = true;
     if (response.stream === null) response.soundEnded = true;
     else this.#player.end(response.stream);
   }

@@ -1,9 +1,6 @@
 /** Binary audio frames: a 16-byte little-endian header, then 16-bit samples. Pure. */
 
 export const HEADER_BYTES = 16;
-export const PCM_S16LE = 0x01;
-export const FIRST = 1;
-export const LAST_OF_SEGMENT = 2;
 export const LAST_OF_RESPONSE = 4;
 
 const EPOCHS = 1 << 16;

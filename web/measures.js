@@ -42,6 +42,7 @@ export class Measures {
     const { ttfa_ms: first, rtf, starved_ms: starved } = metrics;
     this.#set("server-first", `Server ${milliseconds(first)}`);
     this.#set("speed", rtf ? `${(1 / rtf).toFixed(1)}×` : "–");
+    this.#set("speed-note", rtf > 1 ? "of real time: too slow to play without gaps" : "of real time");
     this.#set("starved", `Text wait ${milliseconds(starved)}`);
   }
 
