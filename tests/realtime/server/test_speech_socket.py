@@ -3,6 +3,7 @@
 import base64
 import json
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import opuslib
@@ -18,6 +19,7 @@ from realtime.server.audio import OpusUnavailable
 from realtime.session.session import Session
 from tests.realtime.server.raw_client import (
     AudioFrame,
+    Got,
     RawClient,
     frames_of,
     pcm_of,
@@ -364,3 +366,36 @@ async def test_without_libopus_a_session_gets_pcm_and_opus_is_refused(run_server
         await client.start("pcm_s16le")
         await client.say("r1", "Hello.")
         assert (await client.until("response.done"))[-1]["status"] == "completed"
+
+
+async def test_whenever_an_interrupt_comes_its_response_is_over_with_its_done(
+    run_server, eventually
+):
+    server = run_server(replace(RAMP, step_s=0.001))
+    random = Random(7)
+    async with raw_client(server.ws_url) as client:
+        await client.start()
+        got: list[Got] = []
+        for number in range(40):
+            await client.send("response.start", response_id=f"r{number}", text=TEXT)
+            for _ in range(random.randrange(12)):
+                got.append(await client.receive())
+            await client.send("interrupt")
+        await client.say("last", "That is all.")
+        while not (got and isinstance(got[-1], dict) and got[-1].get("response_id") == "last"):
+            got.append(await client.receive())
+        got += await client.until("response.done")
+    streams = {m["stream"]: m["response_id"] for m in got if _is(m, "response.started")}
+    ended: set[str] = set()
+    for message in got:
+        if isinstance(message, AudioFrame):
+            assert streams[message.stream] not in ended
+        elif message["type"] == "response.done":
+            assert message["response_id"] not in ended
+            ended.add(message["response_id"])
+    assert len(ended) == 41
+    await eventually(lambda: not server.services.bridge.busy)
+
+
+def _is(message: Got, kind: str) -> bool:
+    return isinstance(message, dict) and message["type"] == kind
