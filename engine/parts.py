@@ -12,12 +12,13 @@ from engine.api import ModelInfo, Sampling
 from engine.cache.blocks import BlockPool
 from engine.cache.kv import KVCache
 from engine.checkpoint import CheckpointError, read_json
-from engine.codec.codec import load_codec
+from engine.codec.codec import AudioCodec, load_codec
+from engine.codec.config import CodecConfig
 from engine.codec.dispatch import CodecStage
 from engine.codec.reference import EncodeStage
 from engine.codec.stream import DecoderStream, EncoderStream
 from engine.config import EngineConfig
-from engine.models.realtime import load_realtime
+from engine.models.realtime import RealtimeConfig, load_realtime
 from engine.models.realtime_prompt import RealtimePrompt
 from engine.models.runner import RealtimeRunner
 from engine.scheduler import Scheduler
@@ -40,34 +41,19 @@ class Parts:
 
 
 def load_parts(config: EngineConfig) -> Parts:
-    """Load model and codec. Raises `CheckpointError` when they do not fit each other or the code."""
+    """Load model and codec; raises `CheckpointError` when they do not fit each other or us."""
     device = torch.device(_device(config.device))
     _limit_threads(config.threads)
     model_dir = Path(config.model_dir)
     model = load_realtime(model_dir, device=device, dtype=_dtype(config.dtype, device))
     codec = load_codec(Path(config.codec_dir), device=device)
-    n_vq = model.config.n_vq
-    if codec.config.n_codebooks < n_vq:
-        raise CheckpointError(
-            f"the model speaks {n_vq} codebooks, the codec in {config.codec_dir} has only "
-            f"{codec.config.n_codebooks}"
-        )
-    max_grid_rows = min(config.max_grid_rows, model.config.backbone.max_positions)
+    info = _model_info(config, model.config, codec.config)
     warm_slot = config.max_rows + 1
-    runner = RealtimeRunner(model, warm_slot + 1, max_grid_rows, deterministic=config.deterministic)
+    runner = RealtimeRunner(
+        model, warm_slot + 1, info.max_grid_rows, deterministic=config.deterministic
+    )
     pool = BlockPool(model.config.backbone, config.cache_blocks, runner.dtype, device)
     cache = KVCache(runner.working, pool)
-    info = ModelInfo(
-        name=config.model_name,
-        rate_hz=codec.config.sample_rate,
-        channels=codec.config.channels,
-        samples_per_frame=codec.config.samples_per_frame,
-        n_vq=n_vq,
-        codebook_size=codec.config.codebook_size,
-        max_grid_rows=max_grid_rows,
-        capacity_rows=config.max_rows,
-        sampling_defaults=_sampling_defaults(model_dir),
-    )
     return Parts(
         info=info,
         layout=_layout(model_dir, model.config.audio_eos),
@@ -75,17 +61,40 @@ def load_parts(config: EngineConfig) -> Parts:
         cache=cache,
         warm=WarmQueue(runner, cache, warm_slot),
         codec=_codec_stage(config, codec, info),
-        encoder=EncodeStage(
-            EncoderStream(codec, config.encode_slots, n_codebooks=n_vq),
-            config.encode_slots,
-            samples_per_frame=info.samples_per_frame,
-            n_vq=n_vq,
-        ),
+        encoder=_encode_stage(config, codec, info),
         scheduler=Scheduler(config.max_rows, config.max_queued_rows),
     )
 
 
-def _codec_stage(config: EngineConfig, codec, info: ModelInfo) -> CodecStage:
+def _model_info(config: EngineConfig, model: RealtimeConfig, codec: CodecConfig) -> ModelInfo:
+    if codec.n_codebooks < model.n_vq:
+        raise CheckpointError(
+            f"the model speaks {model.n_vq} codebooks, the codec in {config.codec_dir} has only "
+            f"{codec.n_codebooks}"
+        )
+    return ModelInfo(
+        name=config.model_name,
+        rate_hz=codec.sample_rate,
+        channels=codec.channels,
+        samples_per_frame=codec.samples_per_frame,
+        n_vq=model.n_vq,
+        codebook_size=codec.codebook_size,
+        max_grid_rows=min(config.max_grid_rows, model.backbone.max_positions),
+        capacity_rows=config.max_rows,
+        sampling_defaults=_sampling_defaults(Path(config.model_dir)),
+    )
+
+
+def _encode_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> EncodeStage:
+    return EncodeStage(
+        EncoderStream(codec, config.encode_slots, n_codebooks=info.n_vq),
+        config.encode_slots,
+        samples_per_frame=info.samples_per_frame,
+        n_vq=info.n_vq,
+    )
+
+
+def _codec_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> CodecStage:
     slots = max(config.codec_slots, config.max_rows)
     stream = DecoderStream(
         codec,

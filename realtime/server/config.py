@@ -57,6 +57,9 @@ class ServerConfig:
     )
     threads: int = _setting(0, "CPU threads of the engine; 0: all cores but one")
     max_rows: int = _setting(16, "responses spoken at the same time")
+    max_grid_rows: int = _setting(
+        4096, "longest dialogue the model is shown, in grid rows (12.5 are a second of sound)"
+    )
     max_queued_rows: int = _setting(64, "responses that may wait for a place")
     deterministic: bool = _setting(False, "byte-identical sound whatever else runs; slower")
     warm_up: bool = _setting(True, "run every shape before accepting requests")

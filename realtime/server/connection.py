@@ -230,8 +230,9 @@ class Connection:
         if not self._left:
             self._left = True
             for effect in self._session.disconnected(self._now_ms()):
-                assert isinstance(effect, ToEngine), effect
-                self._services.bridge.send(effect.command)
+                # A session that broke half-way also leaves messages that nobody can be sent.
+                if isinstance(effect, ToEngine):
+                    self._services.bridge.send(effect.command)
 
     def _note_message(self, message: object) -> None:
         if isinstance(message, ResponseDone):

@@ -106,6 +106,7 @@ def engine_settings(
             "threads": config.threads,
             "max_rows": config.max_rows,
             "max_queued_rows": config.max_queued_rows,
+            "max_grid_rows": config.max_grid_rows,
             "deterministic": config.deterministic,
             "warm_up": config.warm_up,
         }

@@ -30,9 +30,7 @@ TEXT = (
     "have a coffee, and call me when you are there."
 )
 SAMPLING = api.Sampling(temperature=0.6, top_p=0.9, top_k=30, repetition_penalty=1.1)
-CONFIG = dataclasses.replace(
-    SHIPPED, max_rows=16, max_queued_rows=16, codec_slots=16, warm_up=True
-)
+CONFIG = dataclasses.replace(SHIPPED, max_rows=16, max_queued_rows=16, codec_slots=16, warm_up=True)
 FRAMES = 100
 
 
@@ -80,7 +78,9 @@ def language_model(harness: Harness) -> dict[str, object]:
         batches[rows] = (step, draw)
     for _ in range(40):
         for rows, (step, draw) in batches.items():
-            seconds[rows] += times_s(lambda s=step, d=draw: (runner._step(s), runner._draw(d)), 1, 1)
+            seconds[rows] += times_s(
+                lambda s=step, d=draw: (runner._step(s), runner._draw(d)), 1, 1
+            )
     for slot in range(1, 17):
         runner.close(slot)
     return {

@@ -40,9 +40,7 @@ def converse(harness, golden, *, change=None):
         encode = harness.prompt.tokenizer.encode
         turns.append(Turn("user", tuple(encode(turn["user"])), user_codes))
         grid = harness.prompt.dialogue(turns, golden["clone_codes"], "upstream_streaming")
-        row = harness.open(
-            turn["assistant"], grid=grid, decoder_codes=no_codes, generated=no_codes
-        )
+        row = harness.open(turn["assistant"], grid=grid, decoder_codes=no_codes, generated=no_codes)
         [log] = harness.finish(row)
         [segment] = log.of(api.Segment)
         ids = tuple(encode(turn["assistant"])[: segment.text_ids_consumed])

@@ -103,9 +103,9 @@ def act(talk, action) -> None:
     st.sampled_from(["ack", "none"]),
     st.booleans(),
     OPENINGS,
-    st.lists(ACTIONS, min_size=5, max_size=40),
+    st.lists(ACTIONS, min_size=30, max_size=60),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_interleaving_keeps_the_order(
     new_talk, script, mode, instant, opening, actions
 ) -> None:
