@@ -43,7 +43,8 @@ class Parts:
 def load_parts(config: EngineConfig) -> Parts:
     """Load model and codec; raises `CheckpointError` when they do not fit each other or us."""
     device = torch.device(_device(config.device))
-    _limit_threads(config.threads)
+    # Several threads share out a product's rows, and how they do depends on the batch.
+    _limit_threads(1 if config.deterministic else config.threads)
     model_dir = Path(config.model_dir)
     model = load_realtime(model_dir, device=device, dtype=_dtype(config.dtype, device))
     codec = load_codec(Path(config.codec_dir), device=device)

@@ -176,7 +176,8 @@ class CodecStage:
         slots = [chunk.voice.slot for chunk in chunks]
         codes = np.stack([chunk.audible for chunk in chunks])
         if self._deterministic:
-            pad = -len(chunks) % 4
+            # CPU matrix products give a row the same bits in any batch of at least four rows.
+            pad = max(0, 4 - len(chunks))
             slots = slots + [self._stream.scratch_slot] * pad
             codes = np.concatenate([codes, np.zeros((pad, *codes.shape[1:]), np.int64)])
         sound = self._stream.step(slots, torch.from_numpy(codes)).cpu().numpy()

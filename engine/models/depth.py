@@ -14,13 +14,21 @@ Choose = Callable[[int, Tensor], Tensor]
 """(codebook, logits [N, vocabulary] f32) -> codes [N] i64."""
 
 
+def embedding_table(rows: int, size: int) -> nn.Embedding:
+    """An embedding [rows, size] without initial values.
+
+    Initialising one on the meta device would make torch import its compiler: seconds at start-up.
+    """
+    return nn.Embedding.from_pretrained(torch.empty(rows, size))
+
+
 class DepthStack(Qwen3Stack):
     """The local transformer's layers, norm and input tables of codebooks 0..n_vq-2."""
 
     def __init__(self, config: StackConfig, n_vq: int, vocabulary: int) -> None:
         super().__init__(config)
         self.embed_tokens = nn.ModuleList(
-            nn.Embedding(vocabulary, config.hidden_size) for _ in range(n_vq - 1)
+            embedding_table(vocabulary, config.hidden_size) for _ in range(n_vq - 1)
         )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, embedding_bag
 
 from engine.checkpoint import load_weights, read_json
-from engine.models.depth import Choose, DepthTransformer
+from engine.models.depth import Choose, DepthTransformer, embedding_table
 from engine.models.qwen3 import Attend, Qwen3Stack, StackConfig
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ class RealtimeModel(nn.Module):
         self.config = config
         hidden = config.backbone.hidden_size
         self.embed_tokens = nn.ModuleList(
-            [nn.Embedding(config.text_vocabulary, hidden)]
-            + [nn.Embedding(config.audio_vocabulary, hidden) for _ in range(config.n_vq)]
+            [embedding_table(config.text_vocabulary, hidden)]
+            + [embedding_table(config.audio_vocabulary, hidden) for _ in range(config.n_vq)]
         )
         self.language_model = Qwen3Stack(config.backbone)
         self.local_transformer = DepthTransformer(

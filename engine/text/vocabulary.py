@@ -44,8 +44,8 @@ class Vocabulary:
     def from_settings(cls, settings: dict[str, Any]) -> Vocabulary:
         """Read the contents of a `tokenizer.json`.
 
-        Raises `ValueError` when the text is prepared otherwise than Qwen does it, or when a merge
-        comes before the merges that make its parts.
+        Raises `ValueError` when the text is prepared otherwise than Qwen does it, when a merge
+        comes before the merges that make its parts, or when two merges make one token.
         """
         _check_supported(settings)
         ids: dict[str, int] = settings["model"]["vocab"]
@@ -54,7 +54,10 @@ class Vocabulary:
         for left, right in _merge_pairs(settings["model"]["merges"]):
             merge = a, b, merged = ids[left], ids[right], ids[left + right]
             if a not in data or b not in data or merged in data:
-                raise ValueError(f"its merges are out of order at {left!r} {right!r}")
+                raise ValueError(
+                    f"its merge of {left!r} and {right!r} comes before the merges that make these, "
+                    "or makes a token that it already has"
+                )
             data[merged] = data[a] + data[b]
             merges.append(merge)
         return cls(data, merges)

@@ -1,4 +1,4 @@
-"""The three vocabularies: tiny, the shipped voice's, and Qwen3's own."""
+"""The vocabularies: tiny, the shipped voice's, Qwen3's own, and one full of awkward tokens."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
 
 from engine.hub import DEFAULT_MODEL_DIR
 from engine.text.plain import PlainTokenizer
+from tests.engine.text.scripts import ALPHABETS, SENTENCES
 
 TINY = Path("tests/vectors/realtime/tiny/tokenizer.json")
 SHIPPED = Path(DEFAULT_MODEL_DIR) / "tokenizer.json"
@@ -31,19 +36,56 @@ def tiny() -> PlainTokenizer:
 
 @pytest.fixture(scope="session")
 def qwen3(tmp_path_factory: pytest.TempPathFactory) -> PlainTokenizer:
-    path = tmp_path_factory.mktemp("qwen3") / "tokenizer.json"
-    path.write_text(json.dumps(qwen3_settings()))
-    return PlainTokenizer.from_file(path)
+    return read_back(qwen3_settings(), tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def awkward(tmp_path_factory: pytest.TempPathFactory) -> PlainTokenizer:
+    return read_back(awkward_settings(), tmp_path_factory)
 
 
 @pytest.fixture(
-    scope="session", params=["tiny", "shipped", pytest.param("qwen3", marks=pytest.mark.slow)]
+    scope="session",
+    params=["tiny", "shipped", "awkward", pytest.param("qwen3", marks=pytest.mark.slow)],
 )
 def plain(request: pytest.FixtureRequest) -> PlainTokenizer:
     if request.param == "shipped":
         return PlainTokenizer.from_file(SHIPPED)
     tokenizer: PlainTokenizer = request.getfixturevalue(request.param)
     return tokenizer
+
+
+def read_back(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> PlainTokenizer:
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    path.write_text(json.dumps(settings))
+    return PlainTokenizer.from_file(path)
+
+
+def awkward_settings() -> dict[str, Any]:
+    """Train on text that is not cut into pre-tokens.
+
+    Tokens then reach across every border between pre-tokens: a border that is missed changes ids.
+    """
+    dice = random.Random(1)
+    letters = [*ALPHABETS, " \t\n\r\u2003", "'stmd\u017frevl", "--.c!a \n"]
+    samples = ["".join(dice.choices(dice.choice(letters), k=40)) for _ in range(400)]
+    trained = Tokenizer(BPE())
+    trained.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = sorted(ByteLevel.alphabet())
+    trainer = BpeTrainer(
+        vocab_size=4000, initial_alphabet=alphabet, max_token_length=12, show_progress=False
+    )
+    trained.train_from_iterator(SENTENCES * 3 + samples, trainer)
+    model = json.loads(trained.to_str())["model"]
+    first_to_make = {left + right: (left, right) for left, right in reversed(model["merges"])}
+    merges = [pair for pair in map(tuple, model["merges"]) if first_to_make["".join(pair)] == pair]
+    settings: dict[str, Any] = json.loads(TINY.read_text())
+    vocab = model["vocab"]
+    settings["model"] |= {"vocab": vocab, "merges": merges}
+    settings["added_tokens"] = [
+        {"content": marker, "id": len(vocab) + i} for i, marker in enumerate(QWEN3_MARKERS)
+    ]
+    return settings
 
 
 def qwen3_settings() -> dict[str, Any]:

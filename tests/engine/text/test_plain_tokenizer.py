@@ -35,8 +35,8 @@ def written(tmp_path: Path, change: Change) -> Path:
             lambda s: s["pre_tokenizer"]["pretokenizers"][0]["pattern"].update(Regex=r"\w+"),
             r"its pattern is '\\w+'",
         ),
-        (lambda s: s["model"]["merges"].reverse(), "its merges are out of order at "),
-        (lambda s: s["model"]["merges"].append(["h", "e"]), "out of order at 'h' 'e'"),
+        (lambda s: s["model"]["merges"].reverse(), " comes before the merges that make these"),
+        (lambda s: s["model"]["merges"].append(["h", "e"]), "its merge of 'h' and 'e' comes "),
     ],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, change: Change, said: str) -> None:
