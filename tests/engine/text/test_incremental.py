@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import string
 
@@ -39,6 +40,20 @@ def test_any_cutting_gives_the_ids_of_the_whole(plain: PlainTokenizer, deltas: l
 @given(text=texts())
 def test_one_code_unit_at_a_time(plain: PlainTokenizer, text: str) -> None:
     check(plain, utf16_units(text))
+
+
+@pytest.mark.parametrize(
+    ("letters", "length"),
+    [
+        (" \n\u2003a", 6),
+        ("'s\u017fvre ", 4),
+        ("-' \na1", 4),
+        ("e\u0301\u0323\u1100\u1161\u11a8", 4),
+    ],
+)
+def test_all_short_texts(awkward: PlainTokenizer, letters: str, length: int) -> None:
+    for text in itertools.product(letters, repeat=length):
+        check(awkward, list(text))
 
 
 @pytest.mark.parametrize("sentence", SENTENCES)
