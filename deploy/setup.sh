@@ -22,9 +22,7 @@ find_python() {
 
 same_python() { [ "$(.venv/bin/python -VV 2>/dev/null)" = "$("$python" -VV)" ]; }
 
-has_opus() {
-    "$python" -c 'import ctypes.util, sys; sys.exit(not ctypes.util.find_library("opus"))'
-}
+has_library() { "$python" -c "import ctypes; ctypes.CDLL('$1')" 2>/dev/null; }
 
 has_browser() {
     command -v "${CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable ||
@@ -37,8 +35,9 @@ browser_from_apt() { ! grep -qs '^ID=ubuntu' /etc/os-release; }
 missing_packages() {
     same_python || "$python" -c 'import ensurepip' 2>/dev/null ||
         "$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
-    has_opus || echo libopus0
+    has_library libopus.so.0 || echo libopus0
     [ "$extra" = dev ] || return 0
+    has_library libatomic.so.1 || echo libatomic1 # for the Node.js in Playwright's package
     command -v curl >/dev/null || echo curl
     if browser_from_apt && ! has_browser >/dev/null; then echo chromium; fi
 }

@@ -97,16 +97,16 @@ def test_a_failed_installation_is_tried_again(machine: Machine) -> None:
 
 
 def test_missing_system_packages_are_installed_once(machine: Machine) -> None:
-    machine.broken.write_text("ensurepip\nfind_library\n")
+    machine.broken.write_text("ensurepip\nCDLL\n")
     calls, said = machine.setup("dev")
-    missing = "python3.11-venv libopus0 curl chromium"
+    missing = "python3.11-venv libopus0 libatomic1 curl chromium"
     assert calls[0].startswith(f"apt-get install -y --no-install-recommends {missing}")
     assert f"setup: installing system packages: {missing}\n" in said
 
 
 def test_without_rights_the_exact_line_is_printed(machine: Machine) -> None:
     machine.command("id", "echo 1000")
-    machine.broken.write_text("find_library\n")
+    machine.broken.write_text("CDLL\n")
     calls, said = machine.setup("server")
     assert "run: sudo apt-get install -y --no-install-recommends libopus0\n" in said
     assert not [call for call in calls if call.startswith("apt-get")]
