@@ -16,7 +16,7 @@ import torch
 
 from engine import api
 from engine.cache.working_set import WorkingSet
-from engine.models.realtime import RealtimeModel, load_realtime
+from engine.models.realtime import RealtimeModel
 from engine.sampler import Sampler
 from kernels.attention import attend_rows
 from tests.bench.measure import ratio, report, spread, times_s
@@ -200,7 +200,7 @@ def peer(harness: Harness) -> dict[str, object]:
     loop = PlainLoop(harness.engine.parts.runner.model)
     rows, frames = 16, 25
     ours, theirs = [], []
-    for run in range(4):
+    for _ in range(4):
         started = time.perf_counter()
         opened = [
             harness.open(TEXT, seed=n, sampling=SAMPLING, max_frames=frames) for n in range(rows)
