@@ -21,7 +21,7 @@ from engine.hub import DEFAULT_MODEL_DIR
 from engine.text.plain import PlainTokenizer
 from tests.engine.text.scripts import ALPHABETS, SENTENCES
 
-TINY = Path("tests/vectors/realtime/tiny/tokenizer.json")
+TINY = Path(__file__).parents[2] / "vectors" / "realtime" / "tiny" / "tokenizer.json"
 SHIPPED = Path(DEFAULT_MODEL_DIR) / "tokenizer.json"
 
 # Of the vocabulary and the merges in the `tokenizer.json` published with Qwen3.

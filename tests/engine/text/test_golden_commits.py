@@ -11,7 +11,8 @@ import pytest
 from engine.text.incremental import IncrementalTokenizer
 from engine.text.plain import PlainTokenizer
 
-VECTORS = json.loads(Path("tests/vectors/tokenizer/cases.json").read_text(encoding="utf-8"))
+CASES = Path(__file__).parents[2] / "vectors" / "tokenizer" / "cases.json"
+VECTORS = json.loads(CASES.read_text(encoding="utf-8"))
 
 
 def check(plain: PlainTokenizer, case: dict[str, Any]) -> None:
