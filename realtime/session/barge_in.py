@@ -185,10 +185,11 @@ class BargeIn:
 
     def playback(self, message: Playback, now_ms: int) -> None:
         """Take the listener's report; it is also the credit of flow mode `ack`."""
-        response = self._speaking.find(message.response_id)
+        running = self._speaking.find(message.response_id)
         late = self._speaking.late
-        if response is None:
-            response = next((r for r in late.values() if r.request.id == message.response_id), None)
+        response = running or next(
+            (r for r in late.values() if r.request.id == message.response_id), None
+        )
         if response is None:
             if self._speaking.status(message.response_id) is None:
                 raise unknown_response(message.response_id, "there is no such response")
@@ -196,6 +197,6 @@ class BargeIn:
         position_ms = response.playback.report(message.played_ms, message.state, now_ms)
         if response.playback.done:
             late.pop(response.request.item_id, None)
-        if response.request.acknowledged and response.opened_ms is not None:
+        if running and running.is_running and running.request.acknowledged:
             samples = int(position_ms * self._clock.model.rate_hz / 1000)
-            self._emitter.command(Played(response.request.row, samples, now_ms * 1_000_000))
+            self._emitter.command(Played(running.request.row, samples, now_ms * 1_000_000))

@@ -71,9 +71,9 @@ class Response:
         return self.request.context == "conversation"
 
     @property
-    def frames(self) -> int:
-        """Frames made so far."""
-        return sum(len(codes) for codes in self._codes)
+    def is_running(self) -> bool:
+        """Whether the engine works on it."""
+        return self.opened_ms is not None and self.outcome is None
 
     @property
     def codes(self) -> U16Codes:

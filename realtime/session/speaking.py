@@ -202,7 +202,7 @@ class Speaking:
 
     def stop_row(self, response: Response) -> None:
         """Stop the engine's work on a response."""
-        if response.opened_ms is not None:
+        if response.is_running:
             self._emitter.command(Cancel(response.request.row))
 
     def finish(

@@ -105,7 +105,7 @@ def act(talk, action) -> None:
     OPENINGS,
     st.lists(ACTIONS, min_size=30, max_size=60),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_interleaving_keeps_the_order(
     new_talk, script, mode, instant, opening, actions
 ) -> None:
@@ -197,7 +197,7 @@ def check_engine(talk) -> None:
             assert (earlier, later) != (Flush, Flush), "no segment without text"
         if Cancel in counts:
             after = kinds[kinds.index(Cancel) + 1 :]
-            assert set(after) <= {Played}, "nothing but credit after a cancel"
+            assert after == [], "nothing after a cancel"
         for credit in (Sent, Played):
             samples = [c.samples for c in commands if isinstance(c, credit)]
             assert samples == sorted(samples)
