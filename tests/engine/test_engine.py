@@ -6,6 +6,8 @@ import pytest
 from engine import api
 from tests.engine.harness import GREEDY, Harness
 
+pytestmark = pytest.mark.slow
+
 TEXT = "That sounds like a wonderful idea, and I would like to hear more of it."
 DRAWN = api.Sampling(temperature=0.8, top_p=0.9, top_k=40)
 

@@ -12,6 +12,8 @@ from engine import api
 from engine.models.realtime_prompt import Turn
 from tests.engine.harness import SHIPPED, Harness, write_random_codec
 
+pytestmark = pytest.mark.slow
+
 REALTIME = Path(__file__).parents[1] / "vectors" / "realtime"
 TURNS = json.loads((REALTIME / "multiturn.json").read_text())["multiturn"]["turns"]
 
