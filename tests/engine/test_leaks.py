@@ -12,7 +12,7 @@ from engine import api
 from tests.engine.harness import Harness
 
 LIVES = 1000
-WORDS = "the train leaves from platform nine in twenty minutes so take your time my friend".split()
+SENTENCE = "the train leaves from platform nine in twenty minutes so take your time my friend"
 
 
 def open_files() -> int:
@@ -34,8 +34,8 @@ def live_a_little(harness: Harness, rng: random.Random, live: list[int]) -> None
         )
     elif live and act < 0.8:
         row = rng.choice(live)
-        ids = harness.prompt.tokenizer.encode(" ".join(rng.choices(WORDS, k=rng.randint(1, 15))))
-        harness.send(api.Feed(row, tuple(ids)))
+        ids = harness.prompt.tokenizer.encode(SENTENCE)
+        harness.send(api.Feed(row, tuple(rng.choices(ids, k=rng.randint(1, 15)))))
         if rng.random() < 0.3:
             harness.send(api.Flush(row, harness.prompt.next_prefix("training")))
         if rng.random() < 0.7:

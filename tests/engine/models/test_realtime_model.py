@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from engine.models.realtime import RealtimeConfig, RealtimeModel, load_realtime
 from kernels.attention import attend_sequence
+from kernels.sampling import penalise
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 REALTIME = VECTORS / "realtime"
@@ -99,6 +100,39 @@ def test_depth_greedy_codes(model):
     want = load_file(REALTIME / "local.safetensors")
     codes = model.depth(want["backbone_hidden"], lambda _, logits: logits.argmax(-1))
     assert torch.equal(codes, want["greedy_codes"].long())
+
+
+@pytest.mark.parametrize("name", ["multiturn", "multiturn_trainlayout"])
+def test_one_prefill_of_a_dialogue_gives_the_hidden_state_of_every_frame(model, name):
+    want = load_file(REALTIME / f"{name}.safetensors")
+    hidden = run(model, want["full_grid"])[want["frame_positions"]]
+    frames = torch.cat([want[f"turn{turn}_frame_hidden"] for turn in range(3)])
+    torch.testing.assert_close(hidden, frames, atol=5e-5, rtol=0)
+
+
+def test_scores_of_the_first_frames(model):
+    """Hidden states, and logits after the penalty, on the way of a greedy run."""
+    want = load_file(REALTIME / "greedy_single.safetensors")
+    prompt, text = want["prompt_ids"], want["text_ids"][:12]
+    opening = torch.full((12, 17), 1024)
+    opening[:, 0] = text
+    opening[-1, 1] = 1025
+    hidden = run(model, torch.cat([prompt, opening, want["step_input_ids"]]).long())
+    first = len(prompt) + 11
+    hidden = hidden[first : first + len(want["backbone_hidden"])]
+    torch.testing.assert_close(hidden, want["backbone_hidden"], atol=5e-5, rtol=0)
+    frames = want["raw_frames"].long()
+    scores = []
+
+    def choose(codebook, logits):
+        recent = torch.zeros_like(logits, dtype=torch.bool)
+        for frame in range(3):
+            recent[frame, frames[:frame, codebook]] = True
+        scores.append(penalise(logits, recent, torch.full((3,), 1.1)))
+        return frames[:3, codebook]
+
+    model.depth(hidden[:3], choose)
+    torch.testing.assert_close(torch.stack(scores, 1), want["scores_first3"], atol=1e-4, rtol=0)
 
 
 def test_fused_weights_change_nothing(model):
