@@ -139,7 +139,7 @@ def _check_size(kind: str, size: int, limits: Limits) -> None:
 
 def _number_of(fields: dict[str, Any]) -> int | None:
     m = fields.get("m")
-    return m if isinstance(m, int) and not isinstance(m, bool) else None
+    return m if isinstance(m, int) and not isinstance(m, bool) and m > 0 else None
 
 
 def _event_id_of(fields: dict[str, Any]) -> str | None:

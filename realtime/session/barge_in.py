@@ -71,7 +71,7 @@ class BargeIn:
             self._remember(response, heard[response.request.id], own_text, message.event_id)
         self._speaking.playing = None
         if late or running:
-            self._context.warm(self._speaking.settings)
+            self._context.warm()
 
     def _positions(
         self, playing: list[Response], message: Interrupt, now_ms: int
@@ -106,11 +106,12 @@ class BargeIn:
         heard = response.playback.heard(now_ms)
         if message.played_ms is not None:
             heard = response.playback.claimed(message.played_ms)
-        self._speaking.playing = None
+        if self._speaking.playing is response:
+            self._speaking.playing = None
         self._stop(response, heard, message.event_id)
         self._remember(response, heard, None, message.event_id)
         if response.is_conversation:
-            self._context.warm(self._speaking.settings)
+            self._context.warm()
             self._speaking.open_next(now_ms)
 
     def _stop(self, response: Response, heard: Heard, reply_to: str | None) -> None:
@@ -146,7 +147,7 @@ class BargeIn:
         response.is_cut = True
         cut = self._cutter.cut(response.parts(), heard.ms, self._rate.syllable_ms, message.text)
         self._shorten(message.item_id, cut, heard, message.event_id)
-        self._context.warm(self._speaking.settings)
+        self._context.warm()
 
     def _not_truncatable(self, item_id: str) -> ProtocolError:
         if any(r.request.item_id == item_id for r in self._speaking.active()):

@@ -28,6 +28,7 @@ class ModelContext:
         clock: FrameClock,
         config: SessionConfig,
         key: str,
+        settings: Settings,
     ) -> None:
         self._emitter = emitter
         self._history = history
@@ -35,24 +36,36 @@ class ModelContext:
         self._clock = clock
         self._config = config
         self._key = key
+        self._layout = settings.layout
+        self._text_only_user = settings.text_only_user
+        self._voice = settings.voice
 
-    def warm(self, settings: Settings) -> None:
+    def use_voice(self, voice: Voice | None) -> None:
+        """Begin a new model context if the conversation's voice changes."""
+        if _id(voice) == _id(self._voice):
+            return
+        self._voice = voice
+        if self._history.start_context():
+            message = "the voice changed: the model no longer hears the items before this point"
+            self._emitter.send(Warned(code="context_restarted", message=message))
+
+    def warm(self) -> None:
         """Have the engine prefill what the next response of the conversation starts with."""
         turns = self._history.turns(self._history.context)
         if turns:
-            grid = self._dialogue(turns, settings.voice, settings)
+            grid = self._dialogue(turns, self._voice)
         else:
-            grid = self._prompt.system(_codes(settings.voice))
+            grid = self._prompt.system(_codes(self._voice))
         model = self._clock.model.name
         self._emitter.command(Warm(self._key, model, grid, self._config.warm_pin_s))
 
-    def opening(self, request: Request, settings: Settings) -> Open:
+    def opening(self, request: Request) -> Open:
         """Return the command that opens a response's row."""
         if request.context == "none":
-            grid = self._dialogue([], request.voice, settings)
+            grid = self._dialogue([], request.voice)
             decoder_codes = self._clock.no_codes()
         else:
-            grid = self._fit(request, settings)
+            grid = self._fit(request)
             decoder_codes = self._history.decoder_codes(request.history_context)
         return Open(
             row=request.row,
@@ -75,25 +88,29 @@ class ModelContext:
             dropped += self._history.drop_oldest()
         self._warn_trimmed(dropped)
 
-    def _fit(self, request: Request, settings: Settings) -> I32Grid:
+    def _fit(self, request: Request) -> I32Grid:
         limit = min(self._clock.model.max_grid_rows, self._config.limits.history_grid_rows)
         context = request.history_context
-        grid = self._dialogue(self._history.turns(context), request.voice, settings)
+        grid = self._dialogue(self._history.turns(context), request.voice)
         dropped = 0
         if len(grid) > limit * (1 - _REPLY):
             while len(grid) > limit * _KEEP and self._history.turns(context):
                 dropped += self._history.drop_oldest()
-                grid = self._dialogue(self._history.turns(context), request.voice, settings)
+                grid = self._dialogue(self._history.turns(context), request.voice)
         self._warn_trimmed(dropped)
         return grid
 
-    def _dialogue(self, turns: list[Turn], voice: Voice | None, settings: Settings) -> I32Grid:
-        return self._prompt.dialogue(turns, _codes(voice), settings.layout, settings.text_only_user)
+    def _dialogue(self, turns: list[Turn], voice: Voice | None) -> I32Grid:
+        return self._prompt.dialogue(turns, _codes(voice), self._layout, self._text_only_user)
 
     def _warn_trimmed(self, dropped: int) -> None:
         if dropped:
             message = f"the {dropped} oldest items left the history: the context was full"
             self._emitter.send(Warned(code="history_trimmed", message=message))
+
+
+def _id(voice: Voice | None) -> str | None:
+    return voice.id if voice else None
 
 
 def _codes(voice: Voice | None) -> np.ndarray | None:

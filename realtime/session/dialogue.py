@@ -67,7 +67,7 @@ class Dialogue:
         history = History(clock, prompt.tokenizer.encode, config.limits)
         for item in message.history:
             history.add(history.read(item))
-        context = ModelContext(emitter, history, prompt, clock, config, session_id)
+        context = ModelContext(emitter, history, prompt, clock, config, session_id, settings)
         requests = Requests(history, prompt, clock, config, new_row, seed)
         self._emitter = emitter
         self._voices = voices
@@ -80,7 +80,7 @@ class Dialogue:
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
         self._send_started(message, session_id)
         context.trim_history()
-        context.warm(settings)
+        context.warm()
 
     @property
     def speaking(self) -> Speaking:
@@ -151,8 +151,8 @@ class Dialogue:
             )
         )
         if message.voice is not None:
-            self._speaking.use_voice(settings.voice)
-            self._context.warm(settings)
+            self._context.use_voice(settings.voice)
+            self._context.warm()
 
     def _create_item(self, message: ItemCreate) -> None:
         item = self._history.read(message.item)
@@ -169,7 +169,7 @@ class Dialogue:
         if item.role == "user" and message.after is None:
             # A reply is near, and what was said before has been heard to its end.
             self._speaking.late.clear()
-            self._context.warm(self._speaking.settings)
+            self._context.warm()
 
     def _send_history(self, message: HistoryGet) -> None:
         items = [self._history.wire(item, audio=message.audio) for item in self._history.items]

@@ -17,7 +17,6 @@ from realtime.protocol.messages import (
     ResponseStarted,
     ResponseText,
     Status,
-    Warned,
 )
 from realtime.session.context import ModelContext
 from realtime.session.cut import Part
@@ -31,6 +30,7 @@ from realtime.session.response import Response
 from realtime.session.settings import SessionConfig, Settings, Voice
 
 _REMEMBERED = 1024  # finished responses whose ids are known
+_STILL_PLAYING = 16  # done responses that may still be cut
 
 
 class Speaking:
@@ -54,7 +54,6 @@ class Speaking:
         self.beside: list[Response] = []
         self.late: dict[str, Response] = {}
         self.playing: Response | None = None  # the conversation's last response that sent sound
-        self._voice = settings.voice  # of the current model context
         self._finished: OrderedDict[str, Status] = OrderedDict()
         self._emitter = emitter
         self._history = history
@@ -83,7 +82,7 @@ class Speaking:
         """Accept a response; raises `ProtocolError`."""
         self._check_start(message)
         if message.context == "conversation":
-            self.use_voice(voice)
+            self._context.use_voice(voice)
         response = self._requests.make(message, self.settings, voice, now_ms)
         line = self.queue if response.is_conversation else self.beside
         position = len(line) if response.is_conversation else 0
@@ -131,15 +130,6 @@ class Speaking:
                 scope="response",
                 response_id=response_id,
             )
-
-    def use_voice(self, voice: Voice | None) -> None:
-        """Begin a new model context if the conversation's voice changes."""
-        if _voice_id(voice) == _voice_id(self._voice):
-            return
-        self._voice = voice
-        if self._history.start_context():
-            message = "the voice changed: the model no longer hears the items before this point"
-            self._emitter.send(Warned(code="context_restarted", message=message))
 
     def add_text(self, message: ResponseText, now_ms: int) -> None:
         """Speak more text; dropped if the response failed or was cut short."""
@@ -193,7 +183,7 @@ class Speaking:
             self.hand_over(self.queue[0])
 
     def _open(self, response: Response, now_ms: int) -> None:
-        opening = self._context.opening(response.request, self.settings)
+        opening = self._context.opening(response.request)
         items = self._history.items
         response.after = items[-1].id if items else None
         response.opened_ms = now_ms
@@ -249,6 +239,8 @@ class Speaking:
         )
         self._history.insert(item, response.after)
         self.late[item.id] = response
+        if len(self.late) > _STILL_PLAYING:
+            del self.late[next(iter(self.late))]
         self._emitter.send(ItemCreated(item=self._history.wire(item)))
         self._context.trim_history()
 
@@ -262,7 +254,3 @@ def unknown_response(response_id: str, why: str) -> ProtocolError:
         response_id=response_id,
         param="response_id",
     )
-
-
-def _voice_id(voice: Voice | None) -> str | None:
-    return voice.id if voice else None

@@ -222,6 +222,9 @@ def test_a_refused_message_uses_its_number_up(talk):
 def test_a_message_without_a_number_does_not_count(talk):
     error = refusal(talk.say_raw(json.dumps({"type": "ping", "t": 1})))
     assert (error.code, error.param) == ("invalid_field", "m")
+    for m in (0, -1, None, "1"):
+        error = refusal(talk.say_raw(json.dumps({"type": "ping", "t": 1, "m": m})))
+        assert (error.code, error.param) == ("invalid_field", "m")
     assert refusal(talk.say_raw("{nonsense")).code == "bad_message"
     assert only(talk.say("ping", t=1)).type == "pong"
 
