@@ -11,9 +11,9 @@ from engine.api import ModelInfo, U16Codes
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FrameClock:
-    """Milliseconds and frames of one model. A frame with an id outside the codebook is silent:
+    """Milliseconds and frames of one model.
 
-    it counts in indices and history but lasts no time.
+    A frame with an id outside the codebook counts in indices and history but lasts no time.
     """
 
     model: ModelInfo

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from engine.api import Command, Event, ModelInfo, Open, Sampling, U16Codes
+from engine.api import Command, Event, Feed, ModelInfo, Open, Sampling, U16Codes
 from engine.fake import FakeEngine, FakeScript
 from engine.models.realtime_prompt import RealtimePrompt
 from realtime.protocol.codec import decode_client
@@ -135,6 +135,20 @@ class Talk:
         else:
             self.carry_out(self.session.receive(message, self.now_ms))
         return self.messages(before)
+
+    def start(self, response_id: str = "r1", **fields: Any) -> list[Any]:
+        return self.say("response.start", response_id=response_id, **fields)
+
+    def fed(self, row: int = 100) -> list[int]:
+        """All ids the engine was given for a row; 100 is the first."""
+        feeds = [c for c in self.commands if isinstance(c, Feed) and c.row == row]
+        return [i for feed in feeds for i in feed.ids]
+
+    def tokens(self, text: str) -> list[int]:
+        return PROMPT.tokenizer.encode(text)
+
+    def text_of(self, ids: list[int]) -> str:
+        return PROMPT.tokenizer.decode(ids)
 
     def messages(self, start: int = 0) -> list[ServerMessage]:
         return [entry for entry in self.wire[start:] if not isinstance(entry, Sound)]

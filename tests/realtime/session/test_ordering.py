@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter, defaultdict
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import Cancel, End, Feed, Flush, Open, Played, Sent
 from engine.fake import FAKE_MODEL, FakeScript
-from engine.text.plain import PlainTokenizer
 from realtime.protocol.frames import Flags
 from realtime.protocol.limits import Limits
 from realtime.session.settings import SessionConfig
 
 WHICH = st.sampled_from([0, 0, 0, 1, 1, 2, 5])  # the youngest response, the one before...
-TINY = Path(__file__).parents[2] / "vectors" / "realtime" / "tiny"
 LONG = "A long sentence, indeed. " * 3
 TEXTS = st.sampled_from(["Hello there. ", "so ", "x", " ", "\U0001f44b", LONG])
 STARTS = st.tuples(
@@ -243,8 +240,6 @@ def test_no_word_is_lost_or_spoken_twice(new_talk, deltas, flush_after) -> None:
         s.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for s in segments
     ]
     expected = [s for s in joined if s.strip()]
-    encode = PlainTokenizer.from_file(TINY / "tokenizer.json").encode
-    fed = [i for c in talk.commands if isinstance(c, Feed) for i in c.ids]
-    assert fed == [i for s in expected for i in encode(s)]
+    assert talk.fed() == [i for s in expected for i in talk.tokens(s)]
     created = talk.of("item.created")
     assert "".join(m.item.text for m in created) == "".join(expected)
