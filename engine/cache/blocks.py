@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 
 from engine.api import I32Grid
-from engine.cache.working_set import BLOCK, WorkingSet, lazy_zeros
+from engine.cache.working_set import BLOCK, WorkingSet
+from engine.lazy_zeros import lazy_zeros
 from engine.models.qwen3 import StackConfig
 
 

@@ -6,10 +6,10 @@ appended. Slot 0 is scratch: the padding rows of a batch write and read there.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from engine.lazy_zeros import lazy_zeros
 from engine.models.qwen3 import Attend, StackConfig
 from kernels.attention import attend_rows, attend_sequence
 
@@ -18,14 +18,6 @@ BLOCK = 16
 SCRATCH_SLOT = 0
 LENGTH_STEP = 64
 """Attention reads a multiple of this many positions."""
-
-
-def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Zeros whose memory a CPU commits only when it is written."""
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    size_bytes = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(dtype).view(shape)
 
 
 class WorkingSet:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.codec.config import TransformerConfig
+from engine.lazy_zeros import lazy_zeros
 
 Semantics = Literal["exact", "chunk_complete"]
 """What a chunk sees of the past. `exact`: the full window, as if all had been one sequence.
@@ -101,11 +102,8 @@ class Ring:
         self._config = config
         self._semantics = semantics
         self.capacity = config.window_tokens + extra_frames * config.tokens_per_frame
-        self.kv = torch.zeros(
-            (config.layers, slots * self.capacity, 2, config.heads, config.head_dim),
-            device=device,
-            dtype=dtype,
-        )
+        shape = (config.layers, slots * self.capacity, 2, config.heads, config.head_dim)
+        self.kv = lazy_zeros(shape, dtype, device)
 
     def clear_before_start(self, slot: int) -> None:
         """Zero the rows that stand for positions before a stream's first token.

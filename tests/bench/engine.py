@@ -246,8 +246,9 @@ def state_bytes(harness: Harness) -> dict[str, object]:
     """Memory that the engine keeps for one row and one dialogue."""
     working: WorkingSet = harness.engine.parts.runner.working
     row_bytes = working.store[:, :, 0, :, 0].numel() * working.store.element_size()
-    rings = harness.engine.parts.codec._stream.pool.rings
-    slot_bytes = sum(ring.kv[:, 0].numel() * ring.kv.element_size() for ring in rings)
+    codec = harness.engine.parts.codec
+    state_bytes = sum(ring.kv.numel() * ring.kv.element_size() for ring in codec._stream.pool.rings)
+    slot_bytes = state_bytes / (codec.slots + 1)
     return {
         "kv_bytes_per_grid_row": row_bytes,
         "kv_mib_per_minute_of_dialogue": round(row_bytes * 750 / 2**20, 2),
