@@ -50,7 +50,7 @@ def test_no_file_names_a_machine(pattern: re.Pattern[str]) -> None:
 
 def test_the_patterns_find_what_they_are_for() -> None:
     assert MACHINE_PATH.search("see " + "/".join(["", "home", "me", "notes"]))
-    assert not MACHINE_PATH.search("https://example.org/home/page, ./work/x")
+    assert not MACHINE_PATH.search("https://example.org/home/page, ./srv/x")
 
 
 def test_scripts_can_be_executed() -> None:
