@@ -86,6 +86,7 @@ class Engine:
             self._done(row, "cancelled")
         self.parts.warm.clear()
         self.parts.cache.unpin_all()
+        self.parts.encoder.clear()
 
     # commands
 
@@ -103,7 +104,7 @@ class Engine:
             case api.Open():
                 self._open(command)
             case api.Warm():
-                self.parts.warm.add(command)
+                self._add_warm(command)
             case api.Encode():
                 self.parts.encoder.add(command)
             case api.CancelEncode():
@@ -118,7 +119,7 @@ class Engine:
     def _apply_to_row(self, row: Row, command: api.Command) -> None:
         match command:
             case api.Feed():
-                row.text.feed(command.ids)
+                self._feed(row, command.ids)
             case api.Flush():
                 row.text.flush(command.next_prefix)
             case api.End():
@@ -135,9 +136,26 @@ class Engine:
         if refusal is not None:
             self._publish(refusal)
 
+    def _feed(self, row: Row, ids: tuple[int, ...]) -> None:
+        size = self.parts.layout.text_vocabulary
+        if all(0 <= text_id < size for text_id in ids):
+            row.text.feed(ids)
+        else:
+            self._done(row, "failed", f"text ids are 0..{size - 1}; fed {min(ids)}..{max(ids)}")
+
+    def _add_warm(self, command: api.Warm) -> None:
+        problem = self.parts.layout.problem_with(command.grid)
+        if len(command.grid) > self.parts.info.max_grid_rows:
+            problem = f"the context has {len(command.grid)} grid rows"
+        if problem is None:
+            self.parts.warm.add(command)
+        else:
+            self._publish(api.Failed("warm", command.key, problem))
+
     def _refusal(self, command: api.Open) -> api.Refused | None:
         info, rows = self.parts.info, len(command.grid)
         room = rows + self.parts.layout.prefill_ids
+        problem = self.parts.layout.problem_with(command.grid)
         if self._stop_at is not None:
             return api.Refused(command.row, "draining", "the engine is stopping", 0)
         if command.model != info.name:
@@ -148,6 +166,9 @@ class Engine:
         if room > info.max_grid_rows:
             message = f"the context has {rows} grid rows; {info.max_grid_rows} is the most"
             return api.Refused(command.row, "context", message, 0)
+        if problem is not None or command.decoder_codes.shape[1:] != (info.n_vq,):
+            message = problem or f"decoder_codes are {list(command.decoder_codes.shape)}"
+            return api.Refused(command.row, "bad_grid", message, 0)
         if len(command.generated):
             return api.Refused(command.row, "unsupported", "resuming a row is not supported", 0)
         return None

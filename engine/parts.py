@@ -57,7 +57,7 @@ def load_parts(config: EngineConfig) -> Parts:
     cache = KVCache(runner.working, pool)
     return Parts(
         info=info,
-        layout=_layout(model_dir, model.config.audio_eos),
+        layout=_layout(model_dir, model.config),
         runner=runner,
         cache=cache,
         warm=WarmQueue(runner, cache, warm_slot),
@@ -114,15 +114,17 @@ def _codec_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> Co
     )
 
 
-def _layout(model_dir: Path, audio_eos: int) -> TextLayout:
+def _layout(model_dir: Path, model: RealtimeConfig) -> TextLayout:
     prompt = RealtimePrompt.from_checkpoint(model_dir)
     return TextLayout(
         prefill_ids=prompt.prefill_text_len,
         pad_id=prompt.text_pad,
         audio_pad=prompt.audio_pad,
         audio_bos=prompt.audio_pad + 1,
-        audio_eos=audio_eos,
-        columns=1 + prompt.n_vq,
+        audio_eos=model.audio_eos,
+        columns=1 + model.n_vq,
+        text_vocabulary=model.text_vocabulary,
+        audio_vocabulary=model.audio_vocabulary,
     )
 
 

@@ -20,6 +20,20 @@ class TextLayout:
     audio_bos: int
     audio_eos: int
     columns: int
+    text_vocabulary: int
+    audio_vocabulary: int
+
+    def problem_with(self, grid: I32Grid) -> str | None:
+        """What makes a grid unfit for the model, if anything does."""
+        if grid.ndim != 2 or grid.shape[1] != self.columns:
+            return f"a grid has {self.columns} columns; this one is {list(grid.shape)}"
+        for name, part, size in (
+            ("text id", grid[:, 0], self.text_vocabulary),
+            ("code", grid[:, 1:], self.audio_vocabulary),
+        ):
+            if part.size and not 0 <= part.min() <= part.max() < size:
+                return f"{name}s are 0..{size - 1}; the grid has {part.min()}..{part.max()}"
+        return None
 
 
 @dataclasses.dataclass(slots=True)

@@ -53,6 +53,11 @@ class EncodeStage:
         if stream is not None and stream.slot is not None:
             self._free.append(stream.slot)
 
+    def clear(self) -> None:
+        """Forget all streams."""
+        for stream_id in list(self._streams):
+            self.cancel(stream_id)
+
     def run(self) -> Encoded | Failed | None:
         """Encode one piece."""
         for stream_id, stream in self._streams.items():

@@ -168,6 +168,51 @@ def test_a_context_too_long_is_refused_with_the_figures(harness):
     assert "1024" in refused.message
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [(0, 10_011, "10011"), (0, -1, "-1"), (3, 1027, "1027"), (8, -5, "-5")],
+)
+def test_a_grid_that_the_model_cannot_read_is_refused(harness, column, value, said):
+    grid = harness.context().copy()
+    grid[2, column] = value
+    row = harness.open(TEXT, grid=grid)
+    harness.send(api.Warm("bad", harness.engine.parts.info.name, grid, 10))
+    harness.tick(2)
+    [refused] = harness.rows[row].events
+    assert refused.code == "bad_grid"
+    failed = [event for event in harness.others if isinstance(event, api.Failed)][-1]
+    assert failed.what == "warm"
+    assert said in refused.message
+    assert said in failed.error
+
+
+def test_columns_that_do_not_fit_are_refused(harness):
+    narrow = harness.open(TEXT, grid=harness.context()[:, :5])
+    codes = harness.open(TEXT, decoder_codes=np.zeros((2, 16), np.uint16))
+    harness.tick()
+    assert "9 columns" in harness.rows[narrow].events[0].message
+    assert "[2, 16]" in harness.rows[codes].events[0].message
+
+
+def test_a_text_id_outside_the_vocabulary_ends_its_row_alone(harness):
+    good, bad = harness.open(TEXT), harness.open()
+    harness.send(api.Feed(bad, (5, 10_011)))
+    [log] = harness.finish(bad)
+    assert log.done.reason == "failed"
+    assert "10011" in log.done.error
+    [log] = harness.finish(good)
+    assert log.done.reason == "completed"
+
+
+def test_speech_in_bfloat16():
+    """Another dtype runs through the same code; its draws may differ."""
+    harness = Harness(dtype="bfloat16", max_rows=2)
+    [log] = harness.finish(harness.open(TEXT, max_frames=12))
+    assert len(log.codes) > 0
+    assert np.isfinite(log.pcm).all()
+    assert not any(harness.leftovers().values())
+
+
 def test_speech_without_end_is_cut_by_the_audio_budget(harness):
     """Noise at a high temperature does not end by itself."""
     noise = api.Sampling(temperature=50.0, top_p=1.0, top_k=0)

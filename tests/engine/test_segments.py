@@ -6,7 +6,14 @@ import pytest
 from engine.segments import Segments, TextLayout
 
 LAYOUT = TextLayout(
-    prefill_ids=4, pad_id=99, audio_pad=1024, audio_bos=1025, audio_eos=1026, columns=3
+    prefill_ids=4,
+    pad_id=99,
+    audio_pad=1024,
+    audio_bos=1025,
+    audio_eos=1026,
+    columns=3,
+    text_vocabulary=640,
+    audio_vocabulary=1027,
 )
 PREFIX = np.full((2, 3), 7, np.int32)
 

@@ -16,7 +16,14 @@ from engine.segments import TextLayout
 
 REALTIME = Path(__file__).parents[2] / "vectors" / "realtime"
 LAYOUT = TextLayout(
-    prefill_ids=12, pad_id=612, audio_pad=1024, audio_bos=1025, audio_eos=1026, columns=17
+    prefill_ids=12,
+    pad_id=612,
+    audio_pad=1024,
+    audio_bos=1025,
+    audio_eos=1026,
+    columns=17,
+    text_vocabulary=640,
+    audio_vocabulary=1027,
 )
 GREEDY = Sampling(temperature=0.0, repetition_penalty=1.1, repetition_window=50)
 
