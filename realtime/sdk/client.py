@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from realtime.protocol.errors import CLOSE_PROTOCOL, ProtocolError
+from realtime.protocol.errors import CLOSE_NORMAL, CLOSE_PROTOCOL, ProtocolError
 from realtime.protocol.messages import (
     AudioRequest,
     ClientMessage,
@@ -153,11 +153,14 @@ class Session:
             error = StreamInterrupted(CLOSE_PROTOCOL, broken.message)
             await self._websocket.close(CLOSE_PROTOCOL)
         self._lost = error
-        for reply in list(self._replies.values()):
-            reply.end(None, error)
+        self._cut_off(error)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(error)
+
+    def _cut_off(self, error: StreamInterrupted) -> None:
+        for reply in list(self._replies.values()):
+            reply.end(None, error)
 
     def _dispatch(self, message: ServerMessage | Sound | None) -> None:
         match message:
@@ -253,6 +256,8 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         """Close the session; what is still being said is cut off."""
+        # Before the server is told: its last words must not decide how a reply seems to end.
+        self._session._cut_off(StreamInterrupted(CLOSE_NORMAL, "this client left its session"))
         with contextlib.suppress(MossError):
             await self._session.send(SessionClose(m=1))
         await self._websocket.close()

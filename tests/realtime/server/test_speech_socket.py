@@ -179,8 +179,8 @@ async def test_a_two_mebibyte_message_closes_that_socket_only(running_server):
     async with raw_client(running_server.ws_url) as bystander:
         await bystander.start()
         async with raw_client(running_server.ws_url) as client:
-            await client.websocket.send("x" * (2 << 20))
-            with pytest.raises(ConnectionClosed) as closed:
+            with pytest.raises(ConnectionClosed) as closed:  # while it sends, or after
+                await client.websocket.send("x" * (2 << 20))
                 await client.receive()
         assert closed.value.rcvd.code == 1009
         await bystander.say("r1", "Not me.")
