@@ -19,4 +19,4 @@ check:
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -m "not slow and not browser"
+	@$(BIN)/python -m pytest -q -n auto -m "not slow and not browser"

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -105,6 +106,7 @@ def act(talk, action) -> None:
     OPENINGS,
     st.lists(ACTIONS, min_size=30, max_size=60),
 )
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 def test_any_interleaving_keeps_the_order(
     new_talk, script, mode, instant, opening, actions
@@ -222,6 +224,7 @@ def check_all_is_done(talk) -> None:
     ),
     st.integers(0, 200),
 )
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 def test_no_word_is_lost_or_spoken_twice(new_talk, deltas, flush_after) -> None:
     talk = new_talk()
