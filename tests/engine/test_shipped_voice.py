@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from engine import api
 from engine.hub import DEFAULT_VOICES_DIR
 
 GOLDEN = Path(__file__).parents[1] / "vectors" / "voice"
@@ -22,3 +23,9 @@ def test_golden_sentence(harness, name):
     assert log.done.reason == "completed"
     np.testing.assert_array_equal(log.codes, golden[f"{name}.frames"][:-1])
     np.testing.assert_allclose(log.pcm[:, 0], golden[f"{name}.pcm"].reshape(-1), rtol=0, atol=1e-4)
+
+
+def test_its_sampling_defaults_come_with_it(harness):
+    defaults = harness.engine.parts.info.sampling_defaults
+    assert (defaults.temperature, defaults.repetition_penalty) == (0.6, 1.0)
+    assert defaults.top_k == api.Sampling().top_k
