@@ -108,9 +108,12 @@ def static_url() -> Iterator[str]:
         thread.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for the whole run."""
+    """One Chromium for the tests of a file.
+
+    While Playwright runs, an event loop does: asynchronous tests of other files must come after it.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

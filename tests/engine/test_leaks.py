@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine import api
+from engine.models.runner import RealtimeRunner
 from tests.engine.harness import Harness
 
 LIVES = 1000
@@ -17,6 +18,10 @@ SENTENCE = "the train leaves from platform nine in twenty minutes so take your t
 
 def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def live_runners() -> int:
+    return sum(isinstance(thing, RealtimeRunner) for thing in gc.get_objects())
 
 
 def live_a_little(harness: Harness, rng: random.Random, live: list[int]) -> None:
@@ -81,7 +86,7 @@ def test_an_engine_that_is_gone_is_gone():
     """Ten engines in a row leave no thread, no file and no engine object."""
     Harness()
     gc.collect()
-    files, threads = open_files(), threading.active_count()
+    files, threads, runners = open_files(), threading.active_count(), live_runners()
     for _ in range(10):
         harness = Harness(max_grid_rows=256, cache_blocks=16)
         harness.finish(harness.open("Yes.", max_frames=2))
@@ -89,4 +94,4 @@ def test_an_engine_that_is_gone_is_gone():
     gc.collect()
     assert open_files() == files
     assert threading.active_count() == threads
-    assert not [thing for thing in gc.get_objects() if type(thing).__name__ == "RealtimeRunner"]
+    assert live_runners() == runners
