@@ -21,7 +21,7 @@ def open_files() -> int:
 
 
 def live_runners() -> int:
-    return sum(isinstance(thing, RealtimeRunner) for thing in gc.get_objects())
+    return sum(type(thing) is RealtimeRunner for thing in gc.get_objects())
 
 
 def live_a_little(harness: Harness, rng: random.Random, live: list[int]) -> None:
