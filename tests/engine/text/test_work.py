@@ -14,6 +14,8 @@ from engine.text import nfc, pretoken
 from engine.text.incremental import IncrementalTokenizer
 from engine.text.plain import PlainTokenizer
 
+pytestmark = pytest.mark.slow
+
 REPEATED = {
     "words": "it's an 8-word sentence, said again. ",
     "chinese": "我们今天去公园散步然后",

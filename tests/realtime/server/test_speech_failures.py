@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 RunServer = Callable[..., "RunningServer"]
 
+pytestmark = pytest.mark.slow
+
 SPEECH = "/v1/audio/speech"
 Eventually = Callable[[Callable[[], Any]], Awaitable[None]]
 
@@ -273,7 +275,6 @@ async def test_a_client_that_vanishes_frees_its_row(
 
 
 @pytest.mark.anyio
-@pytest.mark.slow
 async def test_a_client_that_reads_nothing_parks_its_row_and_then_loses_it(
     run_server: RunServer, eventually: Eventually
 ) -> None:
