@@ -20,13 +20,16 @@ class Sampler:
     last drawn: a code is in the penalty window if that frame is, whatever the window's length.
     """
 
-    def __init__(self, slots: int, n_vq: int, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, slots: int, n_vq: int, vocabulary: int, end_code: int, device: torch.device
+    ) -> None:
         self.settings = torch.ones(slots, 5, device=device)
         self.seeds = torch.zeros(slots, dtype=torch.int64, device=device)
         self.last_drawn = torch.full(
             (slots, n_vq, vocabulary), NEVER, dtype=torch.int32, device=device
         )
         self.codebooks = torch.arange(n_vq, device=device)
+        self.ends = torch.arange(vocabulary, device=device) == end_code
         self.max_top_k: int | None = None  # bound over the open slots; None when one has none
         self._top_k: dict[int, int] = {}
 
@@ -69,11 +72,15 @@ class Sampler:
         temperature, top_p, top_k, penalty, window = self.settings[slots].unbind(1)
         oldest = torch.where(window > 0, segment_frames - window, 0).clamp(min=0)
         recent = self.last_drawn[slots] >= oldest[:, None, None]
+        # A segment has text, so it has sound: the end cannot be its first code.
+        too_early = (segment_frames == 0)[:, None] & self.ends
         seeds = self.seeds[slots]
         u = uniform(seeds[:, None], frames[:, None], self.codebooks)
         params = SamplingParams(temperature, top_p, top_k.long(), penalty)
 
         def choose(codebook: int, logits: Tensor) -> Tensor:
+            if codebook == 0:
+                logits = logits.masked_fill(too_early, float("-inf"))
             return sample(logits, recent[:, codebook], params, u[:, codebook], self.max_top_k)
 
         return choose

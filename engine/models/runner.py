@@ -35,7 +35,9 @@ class RealtimeRunner:
         self.columns = 1 + config.n_vq
         positions = max_grid_rows + PREFILL_SIZES[-1]
         self.working = WorkingSet(config.backbone, slots, positions, self.dtype, self.device)
-        self.sampler = Sampler(slots, config.n_vq, config.audio_vocabulary, self.device)
+        self.sampler = Sampler(
+            slots, config.n_vq, config.audio_vocabulary, config.audio_eos, self.device
+        )
         self.rotations = config.backbone.rotations(positions, like=table)
         self.hidden = torch.zeros(slots, table.shape[1], dtype=self.dtype, device=self.device)
         # CPU matrix products give a row the same bits in any batch of at least four rows.

@@ -188,6 +188,9 @@ class Session:
             self._answers[error.reply_to].set_exception(failure)
         elif reply := self._replies.pop(error.response_id or error.reply_to or "", None):
             reply.end(None, failure)
+            if error.code == "text_too_long":  # what was accepted before must not be spoken on
+                cancel = ResponseCancel(m=1, response_id=reply.response_id)
+                self._tasks.create_task(self.send(cancel), name=f"cancel-{reply.response_id}")
 
     async def _ask(self, message: ClientMessage) -> ServerMessage:
         assert message.event_id

@@ -135,7 +135,11 @@ class Speaking:
         """Speak more text; dropped if the response failed or was cut short."""
         response = self._writable(message.response_id)
         if response:
-            response.text.add(message.delta)
+            try:
+                response.text.add(message.delta)
+            except ProtocolError as error:
+                error.scope, error.response_id = "response", message.response_id
+                raise
             self.feed(response, now_ms)
 
     def flush(self, message: ResponseFlush, now_ms: int) -> None:

@@ -61,6 +61,7 @@ class SpokenText:
         self._held: list[int] = []
         self._next_prefix = next_prefix
         self._max_chars = max_chars
+        self._is_full = False
 
     @property
     def open_segment(self) -> TextSegment | None:
@@ -80,8 +81,12 @@ class SpokenText:
         return not self.spoken_segments
 
     def check_room(self, chars: int) -> None:
-        """Raise `ProtocolError` if `chars` more would be too many."""
-        if self.chars + chars > self._max_chars:
+        """Raise `ProtocolError` if `chars` more would be too many, or once have been.
+
+        Text after a refused delta would be spoken with a hole before it.
+        """
+        self._is_full = self._is_full or self.chars + chars > self._max_chars
+        if self._is_full:
             raise ProtocolError(
                 "text_too_long",
                 f"a response may have {self._max_chars} characters; it has {self.chars} and "

@@ -167,7 +167,9 @@ def _bare_frame(model: RealtimeModel, rows: int):
     room = CONTEXT + 84
     keys = torch.randn(layers, rows, heads, room, head_dim)
     values = torch.randn(layers, rows, heads, room, head_dim)
-    sampler = Sampler(rows, config.n_vq, config.audio_vocabulary, torch.device("cpu"))
+    sampler = Sampler(
+        rows, config.n_vq, config.audio_vocabulary, config.audio_eos, torch.device("cpu")
+    )
     for slot in range(rows):
         sampler.open(slot, SAMPLING, slot)
     rotations = config.backbone.rotations(room, like=keys)

@@ -204,6 +204,14 @@ def test_a_text_id_outside_the_vocabulary_ends_its_row_alone(harness):
     assert log.done.reason == "completed"
 
 
+@pytest.mark.parametrize("text", ["OK", "a", "?", "...", "\N{GRINNING FACE}"])
+def test_the_shortest_text_is_spoken_whatever_is_drawn(harness, text):
+    """The model likes to end some of these before they begin."""
+    defaults = harness.engine.parts.info.sampling_defaults
+    rows = [harness.open(text, seed=seed, sampling=defaults, max_frames=3) for seed in range(8)]
+    assert all(len(log.pcm) for log in harness.finish(*rows))
+
+
 def test_speech_in_bfloat16():
     """Another dtype runs through the same code; its draws may differ."""
     harness = Harness(dtype="bfloat16", max_rows=2)

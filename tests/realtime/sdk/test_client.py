@@ -138,6 +138,17 @@ async def test_a_text_source_that_fails_cancels_its_reply_and_only_that(run_serv
         await eventually(lambda: not server.services.bridge.busy)
 
 
+async def test_too_much_text_fails_the_reply_and_the_session_goes_on(running_server):
+    async with Client(running_server.base_url) as session:
+        with pytest.raises(ResponseFailed, match="8000"):
+            async for _ in session.say("word " * 2000):
+                pass
+        reply = session.say("Short again.")
+        async for _ in reply:
+            pass
+        assert reply.done.status == "completed"
+
+
 async def test_leaving_the_block_ends_what_is_being_said(run_server, eventually):
     server = run_server(replace(RAMP, block_after_frames=0))
 

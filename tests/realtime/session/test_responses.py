@@ -89,6 +89,9 @@ def test_the_8001st_character_is_refused_and_not_applied(talk):
     error = talk.say("response.text", response_id="r1", delta="zz")[0]
     assert (error.code, error.param) == ("text_too_long", "delta")
     assert "8000" in error.message
+    assert (error.scope, error.response_id) == ("response", "r1")
+    fits_but_would_follow_a_hole = talk.say("response.text", response_id="r1", delta="z")[0]
+    assert fits_but_would_follow_a_hole.code == "text_too_long"
     talk.say("response.end", response_id="r1")
     talk.run()
     assert talk.of("item.created")[0].item.text == "x" * 7999 + "y"
