@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
 import dataclasses
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -155,9 +157,26 @@ async def _pieces(text: str) -> AsyncIterator[str]:
         yield text
         return
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := await asyncio.to_thread(os.read, sys.stdin.fileno(), 4096):
+    arrived = _standard_input()
+    while data := await arrived.get():
         yield decoder.decode(data)
     yield decoder.decode(b"", final=True)
+
+
+def _standard_input() -> asyncio.Queue[bytes]:
+    """Bytes as they arrive, then an empty piece."""
+    loop, arrived = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            data = b"more"
+            while data:
+                data = os.read(sys.stdin.fileno(), 4096)
+                loop.call_soon_threadsafe(arrived.put_nowait, data)
+
+    # A daemon: nothing wakes a thread that waits for a terminal, and Ctrl-C must not wait for it.
+    threading.Thread(target=read, name="standard-input", daemon=True).start()
+    return arrived
 
 
 def _format_of(output: str) -> AudioFormat:

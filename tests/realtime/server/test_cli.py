@@ -127,6 +127,22 @@ def test_say_speaks_standard_input_while_it_is_still_being_written(tmp_path: Pat
     assert_chirp(output)
 
 
+def test_ctrl_c_ends_say_though_its_input_stays_open(tmp_path: Path):
+    output = tmp_path / "said.wav"
+    with subprocess.Popen(
+        command("say", "-", "-o", str(output), "--fake", "--data-dir", str(tmp_path)),
+        stdin=subprocess.PIPE,
+    ) as speaking:
+        speaking.stdin.write(b"one two three four five six seven eight nine ten " * 2)
+        speaking.stdin.flush()
+        deadline = time.monotonic() + TIMEOUT_S
+        while not output.exists() or not output.stat().st_size:
+            assert time.monotonic() < deadline, "nothing is spoken"
+            time.sleep(0.01)
+        speaking.send_signal(signal.SIGINT)
+        assert speaking.wait(TIMEOUT_S) == 130
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
