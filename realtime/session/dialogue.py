@@ -159,7 +159,7 @@ class Dialogue:
         if message.after is None:
             self._history.add(item)
         elif self._history.find(message.after):
-            self._history.insert(item, message.after)
+            self._history.insert_after(item, (message.after,))
         else:
             raise ProtocolError(
                 "unknown_item", f"there is no item {message.after!r} to follow", param="after"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import numpy as np
@@ -51,10 +51,13 @@ class History:
         self._encode = encode
         self._limits = limits
         self._ids = itertools.count(1)
+        self._given: set[str] = set()  # also of items that are still being spoken
 
     def new_id(self) -> str:
-        """Return an item id that is not in use."""
-        return next(f"item_{n}" for n in self._ids if not self.find(f"item_{n}"))
+        """Return an item id that nobody has, and that nobody else will get."""
+        item_id = next(f"item_{n}" for n in self._ids if not self.find(f"item_{n}"))
+        self._given.add(item_id)
+        return item_id
 
     def find(self, item_id: str) -> HistoryItem | None:
         """Return the item, if it is there."""
@@ -72,10 +75,8 @@ class History:
         codes = self._read_codes(new.audio) if new.audio else self._clock.no_codes()
         if not text.strip() and not len(codes):
             raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")
-        if new.id is not None and self.find(new.id):
-            raise ProtocolError(
-                "invalid_field", f"there already is an item {new.id!r}", param="item.id"
-            )
+        if new.id is not None and (new.id in self._given or self.find(new.id)):
+            raise ProtocolError("invalid_field", f"the id {new.id!r} is taken", param="item.id")
         part = Part(text, tuple(self._encode(text)), codes)
         return HistoryItem(new.id or self.new_id(), new.role, (part,), (part,), self.context)
 
@@ -108,10 +109,10 @@ class History:
         """Put an item at the end."""
         self.items.append(item)
 
-    def insert(self, item: HistoryItem, after: str | None) -> None:
-        """Put an item after another one; at the front if that one is gone, as the oldest go."""
-        places = [index for index, other in enumerate(self.items) if other.id == after]
-        self.items.insert(places[0] + 1 if places else 0, item)
+    def insert_after(self, item: HistoryItem, earlier: Collection[str]) -> None:
+        """Put an item after the last of the `earlier` ones that is left, else at the front."""
+        places = [index for index, other in enumerate(self.items) if other.id in earlier]
+        self.items.insert(places[-1] + 1 if places else 0, item)
 
     def replace(self, item: HistoryItem) -> None:
         """Put an item in the place of the one with its id."""

@@ -47,7 +47,7 @@ class Response:
         self.text = text
         self.playback = PlaybackPosition()
         self.opened_ms: int | None = None
-        self.after: str | None = None  # the item its own item will follow
+        self.earlier: frozenset[str] = frozenset()  # the items that its own item will follow
         self.outcome: Outcome | None = None  # the engine is through with it
         self.samples = 0  # handed out so far
         self.sent_samples = 0

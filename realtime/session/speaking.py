@@ -188,8 +188,7 @@ class Speaking:
 
     def _open(self, response: Response, now_ms: int) -> None:
         opening = self._context.opening(response.request)
-        items = self._history.items
-        response.after = items[-1].id if items else None
+        response.earlier = frozenset(item.id for item in self._history.items)
         response.opened_ms = now_ms
         self._emitter.emit(Listen(response.request.row))
         self._emitter.command(opening)
@@ -241,7 +240,7 @@ class Speaking:
         item = HistoryItem(
             request.item_id, "assistant", parts, generated, request.history_context, exact
         )
-        self._history.insert(item, response.after)
+        self._history.insert_after(item, response.earlier)
         self.late[item.id] = response
         if len(self.late) > _STILL_PLAYING:
             del self.late[next(iter(self.late))]

@@ -248,3 +248,27 @@ def test_the_history_is_bounded(new_talk):
     for _ in range(5):
         user(talk, codes=CODES)
     assert sum(i.audio_ms for i in items(talk)) <= 3000
+
+
+def test_a_reply_keeps_its_place_when_the_one_before_it_is_cut_to_nothing(talk):
+    for text in ("Question one.", "Question two."):
+        talk.say("item.create", item={"role": "user", "text": text})
+    talk.start("a", text="This is answer A.", end=True)
+    talk.run()
+    first_reply = talk.of("item.created")[-1].item.id
+    talk.start("b", text="And this is answer B.", end=True)
+    talk.say("item.truncate", item_id=first_reply, audio_end_ms=0)
+    talk.run()
+    [history] = talk.say("history.get")
+    texts = [item.text for item in history.items]
+    assert texts == ["Question one.", "Question two.", "And this is answer B."]
+
+
+def test_an_id_announced_for_a_reply_cannot_be_taken(talk):
+    item_id = talk.start("a", text="This is answer A.", end=True)[0].item_id
+    error = talk.say("item.create", item={"role": "user", "text": "Mine.", "id": item_id})[0]
+    assert (error.code, error.param) == ("invalid_field", "item.id")
+    assert item_id in error.message
+    talk.run()
+    [history] = talk.say("history.get")
+    assert [item.id for item in history.items] == [item_id]
