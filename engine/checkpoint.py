@@ -12,7 +12,7 @@ from torch import nn
 
 from engine.hub import CheckpointError, read_json
 
-__all__ = ["CheckpointError", "load_weights", "read_json", "tensor_names"]
+__all__ = ["CheckpointError", "load_weights", "read_json", "read_tensors", "tensor_names"]
 
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -69,6 +69,16 @@ def tensor_names(directory: str | Path) -> set[str]:
         with _open(path, "cpu") as file:
             names.update(file.keys())
     return names
+
+
+def read_tensors(directory: str | Path, names: Set[str]) -> dict[str, torch.Tensor]:
+    """Return those of `names` that a checkpoint holds, as stored. Raises `CheckpointError`."""
+    tensors = {}
+    for path in _shards(Path(directory)):
+        with _open(path, "cpu") as file:
+            for name in sorted(names.intersection(file.keys())):
+                tensors[name] = file.get_tensor(name)
+    return tensors
 
 
 def _shards(directory: Path) -> list[Path]:

@@ -15,4 +15,4 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return torch.nn.functional.rms_norm(x, x.shape[-1:], eps=eps) * weight
     wide = x.float()
     scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return scaled.to(x.dtype) * weight
+    return scaled.to(x.dtype) * weight.to(x.dtype)

@@ -117,11 +117,18 @@ def load_realtime(
     `dtype` None computes in float32. Raises `CheckpointError` naming every tensor that is missing,
     unexpected or misshapen.
     """
+    return read_realtime(directory, device=device, dtype=dtype).eval().fuse()
+
+
+def read_realtime(
+    directory: Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+) -> RealtimeModel:
+    """Like `load_realtime`, but not yet laid out for serving."""
     with torch.device("meta"):
         model = RealtimeModel(RealtimeConfig.from_json(read_json(directory, "config.json")))
     load_weights(model, directory, device=device, dtype=dtype, optional=UNUSED_TENSORS)
     _clear_pad_rows(model)
-    return model.requires_grad_(False).eval().fuse()
+    return model
 
 
 def _clear_pad_rows(model: RealtimeModel) -> None:
