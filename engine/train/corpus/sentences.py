@@ -55,7 +55,8 @@ def sentences(seed: int, excluded: frozenset[str] = frozenset()) -> Iterator[str
 
 def normalised(text: str) -> str:
     """Return the words of `text` alone, in lower case, one space between them."""
-    return " ".join(re.findall(r"[a-z0-9]+(?:'[a-z]+)*", text.lower().replace("’", "'")))
+    straight = text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    return " ".join(re.findall(r"[a-z0-9]+(?:'[a-z]+)*", straight.lower()))
 
 
 def _fresh(make: Callable[[], str], seen: set[str], excluded: frozenset[str]) -> str:

@@ -14,12 +14,17 @@ _FREQUENCY_EXPONENT = 0.4  # flattens the frequencies, so that rare words come o
 _TOP = 12_000
 _CONTRACTION_FREQUENCY = 2e-4
 _CONTRACTIONS = (
-    "I'm I've I'll I'd you're you've you'll you'd he's he'll he'd she's she'll she'd it's it'll "
-    "we're we've we'll we'd they're they've they'll they'd that's there's here's what's who's "
-    "where's how's let's don't doesn't didn't can't couldn't won't wouldn't shouldn't isn't aren't "
-    "wasn't weren't haven't hasn't hadn't mustn't o'clock"
-).split()
-_SHORT = "a am an as at be by do go he if in is it me my no of oh on or ox so to up us we".split()
+    *("I'm", "I've", "I'll", "I'd", "you're", "you've", "you'll", "you'd", "he's", "he'll"),
+    *("he'd", "she's", "she'll", "she'd", "it's", "it'll", "we're", "we've", "we'll", "we'd"),
+    *("they're", "they've", "they'll", "they'd", "that's", "there's", "here's", "what's"),
+    *("who's", "where's", "how's", "let's", "don't", "doesn't", "didn't", "can't", "couldn't"),
+    *("won't", "wouldn't", "shouldn't", "isn't", "aren't", "wasn't", "weren't", "haven't"),
+    *("hasn't", "hadn't", "mustn't", "o'clock"),
+)
+_SHORT = (
+    *("a", "am", "an", "as", "at", "be", "by", "do", "go", "he", "if", "in", "is", "it", "me"),
+    *("my", "no", "of", "oh", "on", "or", "ox", "so", "to", "up", "us", "we"),
+)
 _OFFENSIVE = re.compile(
     r"fuck|shit|bitch|porn|sex|nigg|cunt|dick|puss|cock|whor|slut|rape|rapi|nazi|fagg|bastard|penis|"
     r"vagin|nude|naked|boob|tits|orgas|erot|suicid|damn|crap|piss|hooker|terroris|incest|pedo|anal$|"
