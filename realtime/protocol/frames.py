@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from realtime.protocol.errors import ProtocolError
+from realtime.protocol.parts import Codec
 
 _HEADER: Final = struct.Struct("<BBHIIHH")
 HEADER_BYTES: Final = _HEADER.size
@@ -30,6 +31,20 @@ class FrameType(enum.IntEnum):
 
 
 FROM_CLIENT: Final = 0x10
+
+FRAME_TYPES: Final[dict[Codec, FrameType]] = {
+    "pcm_s16le": FrameType.PCM_S16LE,
+    "opus": FrameType.OPUS,
+    "pcm_f32le": FrameType.PCM_F32LE,
+    "mulaw": FrameType.MULAW,
+    "alaw": FrameType.ALAW,
+}
+
+SAMPLE_BYTES: Final[dict[Codec, int]] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
+"""Bytes of one sample; Opus has none."""
+
+OPUS_CLOCK_HZ: Final = 48_000
+"""Opus counts time at 48 kHz whatever rate it was fed (RFC 7845, section 4)."""
 
 
 class Flags(enum.IntFlag):

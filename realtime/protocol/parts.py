@@ -18,7 +18,7 @@ Text = Annotated[str, Length(0, 8000, "text_too_long")]
 Position = Annotated[float, Range(0, 86_400_000)]
 
 Role = Literal["user", "assistant", "system"]
-Codec = Literal["opus", "pcm_s16le"]
+Codec = Literal["opus", "pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 Transport = Literal["binary", "inline"]
 FrameMs = Literal[20, 40, 60, 80]
 Layout = Literal["training", "upstream_streaming"]
@@ -52,7 +52,8 @@ class AudioRequest:
 class AudioFormat:
     """The sound in effect.
 
-    `pre_skip` and `frame_samples` are samples at `sample_rate`, the clock of `pts`.
+    `pre_skip` and `frame_samples` are samples of the clock of `pts`, which runs at `sample_rate`,
+    for Opus always at 48 kHz: there `sample_rate` bounds the sound's bandwidth.
     """
 
     codec: Codec

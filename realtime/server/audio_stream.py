@@ -6,13 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.api import ModelInfo
-from realtime.protocol.frames import AudioFrame, Flags, FrameType, pack_packets
+from realtime.protocol.frames import (
+    FRAME_TYPES,
+    OPUS_CLOCK_HZ,
+    SAMPLE_BYTES,
+    AudioFrame,
+    Flags,
+    pack_packets,
+)
 from realtime.protocol.messages import AudioFormat
-from realtime.server.audio import OpusEncoder, StreamResampler, to_pcm16
-from realtime.server.audio.opus import OPUS_CLOCK_HZ, OPUS_RATES_HZ, PACKETS_PER_S
+from realtime.server.audio import OpusEncoder, StreamResampler
+from realtime.server.audio.opus import OPUS_RATES_HZ, PACKETS_PER_S
+from realtime.server.audio.samples import encode_samples
+from realtime.session.formats import OPUS_BITRATE
 
 _ENDS = Flags.LAST_OF_SEGMENT | Flags.LAST_OF_RESPONSE
-DEFAULT_OPUS_BITRATE = 32_000
 
 
 class AudioStream:
@@ -30,10 +38,11 @@ class AudioStream:
         self._held_flags = Flags.NONE
         self._opus: OpusEncoder | None = None
         self._decoded_samples = 0
+        self._codec = audio.codec
         rate_hz = audio.sample_rate
         if audio.codec == "opus":
-            rate_hz = model.rate_hz if model.rate_hz in OPUS_RATES_HZ else OPUS_CLOCK_HZ
-            bitrate = audio.bitrate or DEFAULT_OPUS_BITRATE
+            rate_hz = opus_input_hz(audio, model)
+            bitrate = audio.bitrate or OPUS_BITRATE
             self._opus = OpusEncoder(rate_hz, model.channels, bitrate)
             self._decoded_samples = -self._opus.pre_skip
         self._resampler = (
@@ -49,32 +58,46 @@ class AudioStream:
         if self._resampler:
             settled = [self._resampler.push(pcm)] + ([self._resampler.finish()] if last else [])
             pcm = np.concatenate(settled)
-        if self._opus:
-            payload, samples = self._encode_opus(self._opus, pcm, last)
-            flags, kind = flags | Flags.PACKED, FrameType.OPUS
+        if self._codec == "opus":
+            payload, samples = self._encode_opus(pcm, last)
+            flags |= Flags.PACKED
         else:
-            payload, samples, kind = to_pcm16(pcm), len(pcm), FrameType.PCM_S16LE
+            payload, samples = encode_samples(self._codec, pcm), len(pcm)
         flags |= self._held_flags
         if not payload and not flags & _ENDS:
             self._held_flags = flags & (Flags.FIRST | Flags.DISCONTINUITY)
             return None
+        kind = FRAME_TYPES[self._codec]
         frame = AudioFrame(kind, flags, self._stream, self._seq, self._pts, samples, epoch, payload)
         self._seq += 1
         self._pts += samples
         self._held_flags = Flags.NONE
         return frame
 
-    def _encode_opus(
-        self, opus: OpusEncoder, pcm: NDArray[np.float32], last: bool
-    ) -> tuple[bytes, int]:
+    def _encode_opus(self, pcm: NDArray[np.float32], last: bool) -> tuple[bytes, int]:
         """Return packets and how many samples of the response they complete, 48 kHz clock.
 
         The decoder is late by the pre-skip, so the first packets complete less than their length
         and the last ones, filled up with silence, exactly the rest.
         """
+        opus = self._opus
+        assert opus
         packets = opus.encode(pcm)
         if last and opus.samples:
             packets += opus.finish()
         self._decoded_samples += len(packets) * OPUS_CLOCK_HZ // PACKETS_PER_S
         end = opus.samples if last else max(self._pts, self._decoded_samples)
         return pack_packets(packets), end - self._pts
+
+
+def opus_input_hz(audio: AudioFormat, model: ModelInfo) -> int:
+    """Return the rate an Opus encoder is fed at: no higher than there is sound to encode."""
+    fits = model.rate_hz in OPUS_RATES_HZ and model.rate_hz <= audio.sample_rate
+    return model.rate_hz if fits else audio.sample_rate
+
+
+def bytes_per_s(audio: AudioFormat) -> int:
+    """Return how many bytes a second of sound has on the wire, headers aside."""
+    if audio.codec == "opus":
+        return (audio.bitrate or OPUS_BITRATE) // 8
+    return audio.sample_rate * audio.channels * SAMPLE_BYTES[audio.codec]

@@ -15,6 +15,7 @@ from realtime.protocol.errors import CLOSE_INTERNAL, CLOSE_SLOW_CONSUMER, Protoc
 from realtime.protocol.frames import AudioFrame, Flags, is_audio
 from realtime.protocol.messages import ResponseAudio, ResponseDone
 from realtime.server.audio import clipped_samples
+from realtime.server.audio_stream import bytes_per_s
 from realtime.server.bridge import RowEvent
 from realtime.server.outbox import Closing, Control, Outbox, Piece
 from realtime.server.services import Services
@@ -204,10 +205,7 @@ class Connection:
         audio = self._session.audio
         if audio and not self._limited:
             self._limited = True
-            opus_bytes_per_s = (audio.bitrate or 0) // 8
-            pcm_bytes_per_s = audio.sample_rate * audio.channels * 2
-            opus = audio.codec == "opus"
-            self._link.limit(buffer_bytes(opus_bytes_per_s if opus else pcm_bytes_per_s))
+            self._link.limit(buffer_bytes(bytes_per_s(audio)))
 
     def _set_timer(self) -> None:
         if self._timer:

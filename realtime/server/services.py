@@ -11,14 +11,14 @@ from typing import Any
 
 from engine import hub
 from engine.models.realtime_prompt import RealtimePrompt
+from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio import OpusEncoder, OpusUnavailable
-from realtime.server.audio.opus import OPUS_CLOCK_HZ
 from realtime.server.bridge import EngineBridge, EngineError
 from realtime.server.config import ServerConfig
 from realtime.server.engine_process import EngineLink, EngineProcess
 from realtime.server.metrics import Metrics
 from realtime.server.voice_store import VoiceStore, encode_missing_voices, open_voice_store
-from realtime.session.settings import SessionConfig
+from realtime.session.settings import DEFAULT_CONFIG, SessionConfig
 
 
 @dataclasses.dataclass(slots=True)
@@ -114,9 +114,10 @@ def engine_settings(
 
 
 def session_config(config: ServerConfig) -> SessionConfig:
-    """Return what holds for every session; without libopus, PCM is all there is."""
+    """Return what holds for every session; without libopus, there is all but Opus."""
     try:
         pre_skip = OpusEncoder(OPUS_CLOCK_HZ).pre_skip
     except OpusUnavailable:
-        return SessionConfig(stall_flush_ms=config.stall_flush_ms, codecs=("pcm_s16le",))
+        codecs = tuple(codec for codec in DEFAULT_CONFIG.codecs if codec != "opus")
+        return SessionConfig(stall_flush_ms=config.stall_flush_ms, codecs=codecs)
     return SessionConfig(stall_flush_ms=config.stall_flush_ms, opus_pre_skip=pre_skip)

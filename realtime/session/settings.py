@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, get_args
 
 from engine.api import ModelInfo, U16Codes
-from realtime.protocol.errors import ErrorCode, ProtocolError
+from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import DEFAULT_LIMITS, Limits
 from realtime.protocol.messages import (
     AudioFormat,
@@ -21,11 +21,8 @@ from realtime.protocol.messages import (
     TextOnlyUser,
     VoiceRef,
 )
+from realtime.session.formats import output_format
 from realtime.session.sampling import layered
-
-OPUS_RATE_HZ: Final = 48_000
-OPUS_BITRATE: Final = 32_000
-_LATER_CODECS: Final = ("pcm_f32le", "mulaw", "alaw")
 
 
 class Voice(Protocol):
@@ -57,7 +54,7 @@ class SessionConfig:
 
     server: str = "moss-realtime"
     limits: Limits = DEFAULT_LIMITS
-    codecs: tuple[Codec, ...] = ("opus", "pcm_s16le")
+    codecs: tuple[Codec, ...] = get_args(Codec)
     stall_flush_ms: int = 800
     ack_max_ahead_ms: int = 4000
     prebuffer_ms: int = 0
@@ -104,7 +101,9 @@ def negotiate(
     stall_flush_ms = message.stall_flush_ms
     return Settings(
         voice=find_voice(voices, message.voice),
-        audio=_audio_format(message.audio or AudioRequest(), model, config),
+        audio=output_format(
+            message.audio or AudioRequest(), model, config.codecs, config.opus_pre_skip
+        ),
         generation=message.generation or Generation(),
         flow=_flow(message.flow or Flow(), config),
         stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,
@@ -159,35 +158,3 @@ def _flow(flow: Flow, config: SessionConfig) -> Flow:
         return flow
     default_ms = config.ack_max_ahead_ms if flow.mode == "ack" else config.limits.max_ahead_ms
     return Flow(mode=flow.mode, max_ahead_ms=default_ms)
-
-
-def _audio_format(request: AudioRequest, model: ModelInfo, config: SessionConfig) -> AudioFormat:
-    codec = _codec(request.codec, config)
-    rate_hz = OPUS_RATE_HZ if codec == "opus" else model.rate_hz
-    if request.sample_rate not in (None, rate_hz):
-        raise ProtocolError(
-            "unsupported",
-            f"{codec} is sent at {rate_hz} Hz; {request.sample_rate} Hz is not supported yet",
-            param="audio.sample_rate",
-        )
-    return AudioFormat(
-        codec=codec,
-        sample_rate=rate_hz,
-        channels=model.channels,
-        frame_ms=request.frame_ms,
-        frame_samples=rate_hz * request.frame_ms // 1000,
-        bitrate=(request.bitrate or OPUS_BITRATE) if codec == "opus" else None,
-        pre_skip=config.opus_pre_skip if codec == "opus" else 0,
-        transport=request.transport,
-    )
-
-
-def _codec(wanted: str, config: SessionConfig) -> Codec:
-    for codec in config.codecs:
-        if codec == wanted:
-            return codec
-    code: ErrorCode = "unsupported" if wanted in _LATER_CODECS else "unsupported_codec"
-    known = ", ".join(config.codecs)
-    raise ProtocolError(
-        code, f"codec {wanted[:80]!r} is not supported; there are {known}", param="audio.codec"
-    )

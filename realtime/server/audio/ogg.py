@@ -9,7 +9,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from realtime.server.audio.opus import OPUS_CLOCK_HZ, PACKETS_PER_S
+from realtime.protocol.frames import OPUS_CLOCK_HZ
+from realtime.server.audio.opus import PACKETS_PER_S
 
 PACKETS_PER_PAGE = 4  # 80 ms, one frame of the model
 _PACKET_TICKS = OPUS_CLOCK_HZ // PACKETS_PER_S

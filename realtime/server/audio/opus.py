@@ -6,12 +6,10 @@ import functools
 import warnings
 from typing import Any
 
+from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio.level import F32, to_pcm16
 
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
-OPUS_CLOCK_HZ = 48_000
-"""Opus counts time at 48 kHz whatever rate it was fed (RFC 7845, section 4)."""
-
 PACKETS_PER_S = 50
 
 

@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 import soundfile
 
+from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio.level import F32, to_pcm16
 from realtime.server.audio.ogg import PACKETS_PER_PAGE, OggOpusMuxer
 from realtime.server.audio.opus import (
-    OPUS_CLOCK_HZ,
     OPUS_RATES_HZ,
     OpusEncoder,
     OpusUnavailable,

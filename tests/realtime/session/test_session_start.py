@@ -66,6 +66,24 @@ def test_the_defaults(new_talk):
     assert started.resumed is False
 
 
+@pytest.mark.parametrize(
+    ("codec", "asked_hz", "rate_hz", "frame_samples"),
+    [
+        ("pcm_f32le", None, 24000, 960),
+        ("mulaw", None, 8000, 320),
+        ("alaw", 16000, 16000, 640),
+        ("pcm_s16le", 48000, 48000, 1920),
+        ("opus", 16000, 16000, 1920),
+    ],
+)
+def test_the_sound_asked_for_is_read_back(new_talk, codec, asked_hz, rate_hz, frame_samples):
+    audio = {"codec": codec, "sample_rate": asked_hz, "frame_ms": 40}
+    started = only(new_talk().say("session.start", audio=audio))
+    assert (started.audio.codec, started.audio.sample_rate) == (codec, rate_hz)
+    assert started.audio.frame_samples == frame_samples
+    assert started.audio.pre_skip == (312 if codec == "opus" else 0)
+
+
 def test_the_start_warms_system_and_voice(new_talk):
     talk = new_talk()
     talk.say("session.start", voice="male")
@@ -82,18 +100,17 @@ def test_the_start_warms_system_and_voice(new_talk):
         ({"voice": {"id": "v-x"}}, "voice_not_found", "voice", "'v-x'"),
         ({"model": "gpt"}, "invalid_field", "model", "'tiny'"),
         ({"audio": {"codec": "mp3"}}, "unsupported_codec", "audio.codec", "opus, pcm_s16le"),
-        ({"audio": {"codec": "mulaw"}}, "unsupported", "audio.codec", "opus, pcm_s16le"),
         (
-            {"audio": {"codec": "opus", "sample_rate": 24000}},
+            {"audio": {"codec": "opus", "sample_rate": 44100}},
             "unsupported",
             "audio.sample_rate",
-            "48000",
+            "8000, 16000, 24000, 48000 Hz, not at 44100 Hz",
         ),
         (
-            {"audio": {"codec": "pcm_s16le", "sample_rate": 48000}},
+            {"audio": {"codec": "mulaw", "sample_rate": 0}},
             "unsupported",
             "audio.sample_rate",
-            "24000",
+            "not at 0 Hz",
         ),
         ({"timestamps": "words"}, "unsupported", "timestamps", "none"),
         ({"resume": {"token": "t"}}, "unsupported", "resume", "not supported"),
