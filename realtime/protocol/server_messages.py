@@ -33,7 +33,10 @@ class FromServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStarted(FromServer):
-    """The session is open; every setting as it took effect."""
+    """The session is open; every setting as it took effect.
+
+    `expires_at` (Unix seconds) is there where the client's token ends the connection.
+    """
 
     type: Literal["session.started"] = "session.started"
     session_id: str
@@ -50,6 +53,7 @@ class SessionStarted(FromServer):
     epoch: int = 0
     resumed: bool = False
     resume_ttl_s: int = 0
+    expires_at: int | None = None
     protocol: str = "1.0"
     server: str
     metadata: dict[str, Any] | None = None

@@ -60,6 +60,7 @@ class Dialogue:
         new_row: Callable[[], int],
         seed: int,
         config: SessionConfig,
+        expires_at: int | None = None,
     ) -> None:
         settings = negotiate(message, model, voices, config)
         clock, rate = FrameClock(model), SpeechRate()
@@ -78,7 +79,7 @@ class Dialogue:
         self._speaking = Speaking(emitter, history, context, requests, settings, config)
         self.rows = RowEvents(emitter, self._speaking, clock, cutter, rate)
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
-        self._send_started(message, session_id)
+        self._send_started(message, session_id, expires_at)
         context.trim_history()
         context.warm()
 
@@ -87,7 +88,7 @@ class Dialogue:
         """The responses."""
         return self._speaking
 
-    def _send_started(self, message: SessionStart, session_id: str) -> None:
+    def _send_started(self, message: SessionStart, session_id: str, expires_at: int | None) -> None:
         settings = self._speaking.settings
         self._emitter.send(
             SessionStarted(
@@ -103,6 +104,7 @@ class Dialogue:
                 text_only_user=settings.text_only_user,
                 limits=self._config.limits,
                 epoch=self._emitter.epoch,
+                expires_at=expires_at,
                 server=self._config.server,
                 metadata=settings.metadata,
             )

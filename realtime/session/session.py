@@ -12,6 +12,7 @@ from realtime.protocol.errors import (
     CLOSE_IDLE,
     CLOSE_NORMAL,
     CLOSE_PROTOCOL,
+    CLOSE_TOKEN_EXPIRED,
     ProtocolError,
 )
 from realtime.protocol.messages import (
@@ -22,11 +23,14 @@ from realtime.protocol.messages import (
     Pong,
     SessionClose,
     SessionClosed,
+    SessionGoingAway,
     SessionStart,
 )
 from realtime.session.dialogue import Dialogue
 from realtime.session.effects import Close, Effect
 from realtime.session.emitter import Emitter
+from realtime.session.expiry import Expiry
+from realtime.session.pins import NO_PINS, Pins
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig, Voices
 
 # Errors of clients that do not speak the protocol; too many close the socket.
@@ -39,7 +43,8 @@ class Session:
 
     Milliseconds are of one monotonic clock. `new_id` gives row ids that are never reused. Effects
     are to be carried out before the next call. Client messages are applied in the order of their
-    number `m`: a number seen before is ignored, a gap is refused.
+    number `m`: a number seen before is ignored, a gap is refused. `pins` and `expiry` are what a
+    client token says.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class Session:
         seed: int,
         now_ms: int,
         config: SessionConfig = DEFAULT_CONFIG,
+        pins: Pins = NO_PINS,
+        expiry: Expiry | None = None,
     ) -> None:
         self.id = session_id
         self._model = model
@@ -61,6 +68,8 @@ class Session:
         self._new_id = new_id
         self._seed = seed
         self._config = config
+        self._pins = pins
+        self._expiry = expiry
         self._emitter = Emitter()
         self._dialogue: Dialogue | None = None
         self._awaited_m = 1
@@ -89,7 +98,7 @@ class Session:
         try:
             if self._is_next(message.m):
                 self._heard_sense = True
-                self._apply(message, now_ms)
+                self._apply(self._pins.apply(message), now_ms)
         except ProtocolError as error:
             error.reply_to = message.event_id
             self._refuse(error)
@@ -141,11 +150,16 @@ class Session:
         if self._dialogue:
             self._dialogue.tick(now_ms)
         due_ms = self._silence_due_ms()
-        if due_ms is not None and now_ms >= due_ms:
+        if self._expiry and self._expiry.is_over(now_ms):
+            self._close(CLOSE_TOKEN_EXPIRED, "the client token has expired")
+        elif due_ms is not None and now_ms >= due_ms:
             if self._heard_sense:
                 self._end("idle", now_ms, None)
             else:
                 self._close(CLOSE_PROTOCOL, "no valid message came")
+        elif self._expiry and self._dialogue and self._expiry.warns(now_ms):
+            in_ms = self._expiry.at_ms - now_ms
+            self._emitter.send(SessionGoingAway(in_ms=in_ms, reason="expiry"))
         return self._emitter.take()
 
     def next_deadline_ms(self) -> int | None:
@@ -153,6 +167,8 @@ class Session:
         if self._closed:
             return None
         deadlines = [self._silence_due_ms()]
+        if self._expiry:
+            deadlines.append(self._expiry.next_ms(started=self._dialogue is not None))
         if self._dialogue:
             deadlines.append(self._dialogue.next_deadline_ms())
         return min((d for d in deadlines if d is not None), default=None)
@@ -215,6 +231,7 @@ class Session:
             new_row=self._new_id,
             seed=self._seed,
             config=self._config,
+            expires_at=self._expiry.at_unix_s if self._expiry else None,
         )
 
     def _refuse(self, error: ProtocolError) -> None:

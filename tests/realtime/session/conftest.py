@@ -97,7 +97,9 @@ class Talk:
     With `instant` true the socket takes sound at once; else `drain` moves it.
     """
 
-    def __init__(self, config: SessionConfig, script: FakeScript, voices: VoiceTable) -> None:
+    def __init__(
+        self, config: SessionConfig, script: FakeScript, voices: VoiceTable, **terms: Any
+    ) -> None:
         self.now_ms = 1000
         self.instant = True
         self.wire: list[ServerMessage | Sound] = []
@@ -116,6 +118,7 @@ class Talk:
             seed=4,
             now_ms=self.now_ms,
             config=config,
+            **terms,
         )
         self._m = itertools.count(1)
         self._queued: deque[SendAudio | ServerMessage] = deque()
@@ -241,13 +244,14 @@ def make_talk(
     config: SessionConfig | None = None,
     script: FakeScript | None = None,
     voices: VoiceTable = VOICES,
+    **terms: Any,
 ) -> Talk:
-    return Talk(config or SessionConfig(), script or FakeScript(model=MODEL), voices)
+    return Talk(config or SessionConfig(), script or FakeScript(model=MODEL), voices, **terms)
 
 
 @pytest.fixture(scope="session")
 def new_talk() -> Callable[..., Talk]:
-    """Make a `Talk`: `new_talk(config=, script=, voices=)`, without `session.start` yet."""
+    """Make a `Talk`: `new_talk(config=, script=, voices=, pins=, expiry=)`, not started yet."""
     return make_talk
 
 
