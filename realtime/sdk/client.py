@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import AsyncIterable, AsyncIterator
 from types import TracebackType
 from urllib.parse import urlsplit, urlunsplit
@@ -43,6 +44,10 @@ from realtime.sdk.reply import Reply
 
 DELTA_CHARS = 4096
 PCM = AudioRequest(codec="pcm_s16le")
+
+# At DEBUG websockets logs every header and frame: keys, and what is said.
+_quiet = logging.getLogger(f"{__name__}.websockets")
+_quiet.setLevel(logging.INFO)
 
 
 class Session:
@@ -209,18 +214,21 @@ class Session:
 class Client:
     """`async with Client("http://127.0.0.1:8000") as session: ...`
 
-    Opens a connection and a session; both end with the block. Raises `ServerRefused`.
+    Opens a connection and a session; both end with the block. `api_key` may be a client token
+    instead. Raises `ServerRefused`.
     """
 
     def __init__(
         self,
         url: str,
         *,
+        api_key: str | None = None,
         voice: str | None = None,
         generation: Generation | None = None,
         history: tuple[NewItem, ...] = (),
     ) -> None:
         self._url = socket_url(url)
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._start = SessionStart(
             m=1, voice=voice, audio=PCM, generation=generation, history=history
         )
@@ -229,18 +237,24 @@ class Client:
 
     async def __aenter__(self) -> Session:
         """Connect and start the session."""
+        shown = self._url.partition("?")[0]  # a query may hold a token
         try:
             self._websocket = await connect(
-                self._url, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None, max_size=None
+                self._url,
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                additional_headers=self._headers,
+                compression=None,
+                max_size=None,
+                logger=_quiet,
             )
         except InvalidStatus as error:
             response = error.response
             body = (response.body or b"").decode(errors="replace")
             raise ServerRefused(
-                f"HTTP {response.status_code} from {self._url}: {body[:500]}", response.status_code
+                f"HTTP {response.status_code} from {shown}: {body[:500]}", response.status_code
             ) from None
         except (OSError, InvalidHandshake) as error:
-            raise ServerRefused(f"cannot connect to {self._url}: {error}") from error
+            raise ServerRefused(f"cannot connect to {shown}: {error}") from error
         session = Session(self._websocket, self._tasks)
         try:
             await session._open(self._start)

@@ -21,12 +21,14 @@ from starlette.websockets import WebSocket
 import realtime
 from realtime.protocol.codec import choose_subprotocol
 from realtime.protocol.errors import ProtocolError
-from realtime.server import models, speech, voices
+from realtime.server import models, speech, tokens_api, voices
 from realtime.server.connection import Connection
-from realtime.server.errors import HANDLERS
+from realtime.server.credentials import RETRY_AFTER_S, SOCKET_PATH, Credentials, caller_of
+from realtime.server.errors import EXPOSED_HEADERS, HANDLERS, ApiError
 from realtime.server.origin import OriginCheck
 from realtime.server.resource import nothing_else
 from realtime.server.services import Services
+from realtime.session.pins import NO_PINS, Pins
 
 WEB_DIR = Path(realtime.__file__).parents[1] / "web"
 CONTENT_SECURITY_POLICY = "; ".join(
@@ -41,7 +43,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-RETRY_AFTER_S = "2"
 
 
 def create_app(services: Services) -> Starlette:
@@ -52,8 +53,13 @@ def create_app(services: Services) -> Starlette:
         middleware=[
             Middleware(OriginCheck, config=services.config),
             Middleware(
-                CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
+                CORSMiddleware,
+                allow_origins=origins,
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=EXPOSED_HEADERS,
             ),
+            Middleware(Credentials, config=services.config, keys=services.keys),
         ],
         exception_handlers=HANDLERS,
         lifespan=_lifespan,
@@ -65,13 +71,14 @@ def create_app(services: Services) -> Starlette:
 def routes(services: Services) -> list[BaseRoute]:
     """Return every route; the page comes last because it takes any path."""
     return [
-        WebSocketRoute("/v1/speech", speech_socket),
+        WebSocketRoute(SOCKET_PATH, speech_socket),
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         *speech.routes(services),
         *voices.routes(services),
         *models.routes(services),
+        *tokens_api.routes(services),
         nothing_else("/v1"),
         Mount("/", Page(directory=WEB_DIR, html=True)),
     ]
@@ -96,20 +103,25 @@ async def speech_socket(websocket: WebSocket) -> None:
     services: Services = websocket.app.state.services
     try:
         subprotocol, encoding = choose_subprotocol(websocket.scope["subprotocols"])
+        token = caller_of(websocket.scope).token
+        pins = Pins(token.session) if token else NO_PINS
     except ProtocolError as error:
-        return await _refuse(websocket, 400, error.code, error.message)
+        return await _refuse(websocket, ApiError(400, error.code, error.message))
     if unready := services.why_not_ready():
-        return await _refuse(websocket, 503, "overloaded", f"the server is {unready}")
+        return await _refuse(websocket, _overloaded(503, f"the server is {unready}"))
     if len(services.sessions) >= services.config.max_sessions:
-        return await _refuse(websocket, 429, "overloaded", "too many sessions are open")
+        return await _refuse(websocket, _overloaded(429, "too many sessions are open"))
     await websocket.accept(subprotocol)
-    await Connection(websocket, encoding, services).run()
+    await Connection(websocket, encoding, services, pins).run()
 
 
-async def _refuse(websocket: WebSocket, status: int, code: str, message: str) -> None:
-    headers = {"Retry-After": RETRY_AFTER_S} if status in (429, 503) else None
-    body = {"error": {"code": code, "message": message}}
-    await websocket.send_denial_response(JSONResponse(body, status, headers))
+def _overloaded(status: int, message: str) -> ApiError:
+    return ApiError(status, "overloaded", message, retry_after_s=RETRY_AFTER_S)
+
+
+async def _refuse(websocket: WebSocket, error: ApiError) -> None:
+    body = {"error": error.body()}
+    await websocket.send_denial_response(JSONResponse(body, error.status, error.headers))
 
 
 async def healthz(request: Request) -> Response:

@@ -21,6 +21,7 @@ from realtime.server.bridge import EngineError
 from realtime.server.config import ConfigError, ServerConfig, add_arguments, load_config
 from realtime.server.doctor import run_checks
 from realtime.server.greeting import greeting
+from realtime.server.logs import configure_logging
 from realtime.server.say import say
 from realtime.server.services import Services, build_services
 from realtime.server.transport import SpeechSocketProtocol
@@ -32,7 +33,6 @@ ENGINE_SETTINGS = (
 )
 CLOSE_GRACE_S = 2.0
 POLL_S = 0.02
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Server(uvicorn.Server):
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     try:
         config = load_config(vars(arguments), os.environ)
-        logging.basicConfig(level=config.log_level.upper(), format=LOG_FORMAT)
+        configure_logging(config)
         sys.exit(arguments.command(config, arguments))
     except (ConfigError, CheckpointError, EngineError, OSError) as error:
         sys.exit(f"moss-realtime: {error}")
@@ -124,13 +124,13 @@ def _parser() -> argparse.ArgumentParser:
     add_arguments(speak, only=ENGINE_SETTINGS)
     speak.set_defaults(command=_say)
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
-    add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure"))
+    add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))
     doctor.set_defaults(command=_doctor)
     return parser
 
 
 def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
-    logger.info("config %s", " ".join(f"{k}={v!r}" for k, v in dataclasses.asdict(config).items()))
+    logger.info("config %s", " ".join(f"{k}={v!r}" for k, v in config.shown().items()))
     services = build_services(config)
 
     def greet(port: int) -> None:

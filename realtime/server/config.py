@@ -2,7 +2,8 @@
 
 Field `max_sessions` is the flag `--max-sessions` and the environment variable `MOSS_MAX_SESSIONS`;
 a flag wins. A bool is a bare flag, and `1`, `true`, `0` or `false` in the environment; a tuple is a
-comma-separated list. An unknown flag or `MOSS_` variable is an error.
+comma-separated list. An unknown flag or `MOSS_` variable is an error. A secret has no flag, which
+`ps` would show to every user of the machine, and is not logged.
 """
 
 from __future__ import annotations
@@ -23,20 +24,29 @@ class ConfigError(ValueError):
     """A setting is unknown or has no sensible value."""
 
 
-def _setting(default: Any, meaning: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": meaning})
+def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
+    metadata = {"help": meaning, "secret": secret}
+    return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Plain values only: logged at start as they are."""
+    """Plain values only: logged at start as they are, secrets left out."""
 
     host: str = _setting("127.0.0.1", "address to listen on")
     port: int = _setting(8000, "port to listen on; 0 takes a free one")
     insecure: bool = _setting(False, "serve without keys on an address others can reach")
+    api_keys: tuple[str, ...] = _setting(
+        (), "keys callers need, each NAME:KEY or KEY; only as MOSS_API_KEYS", secret=True
+    )
+    api_keys_file: str = _setting(
+        "", "file of the keys callers need, NAME:KEY or KEY a line (or set MOSS_API_KEYS)"
+    )
+    max_sessions_per_key: int = _setting(0, "sessions one key may have open; 0: no limit")
+    max_requests_per_key: int = _setting(0, "HTTP requests one key may have running; 0: no limit")
     cors_origins: tuple[str, ...] = _setting((), "web origins, beside our own, that may call us")
     allowed_hosts: tuple[str, ...] = _setting(
-        (), "names we answer to in `Host`; empty: loopback names, or any name with --insecure"
+        (), "names we answer to in `Host`; empty: loopback names, any with keys or --insecure"
     )
     model: str = _setting(str(DEFAULT_MODEL_DIR), "directory or hub id of the language model")
     codec: str = _setting(str(DEFAULT_CODEC_DIR), "directory or hub id of its audio codec")
@@ -77,21 +87,32 @@ class ServerConfig:
     drain_s: float = _setting(10.0, "time for responses to finish at shutdown")
     audio_threads: int = _setting(2, "threads for Opus, resampling and file formats")
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "what to log")
+    log_text: bool = _setting(False, "log what is to be said too, at log level debug")
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for a combination that must not run."""
-        if self.host not in LOOPBACK_HOSTS and not self.insecure:
+        if self.host not in LOOPBACK_HOSTS and not self.insecure and not self.has_keys:
             raise ConfigError(
-                f"--host {self.host} can be reached by others and no keys are set; "
-                "listen on 127.0.0.1, or say --insecure if the network is trusted"
+                f"--host {self.host} can be reached by others and no keys are set; set "
+                "--api-keys-file, listen on 127.0.0.1, or say --insecure if the network is trusted"
             )
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers need a key."""
+        return bool(self.api_keys or self.api_keys_file)
+
+    def shown(self) -> dict[str, Any]:
+        """Every setting but the secret ones."""
+        fields = dataclasses.fields(self)
+        return {f.name: getattr(self, f.name) for f in fields if not f.metadata["secret"]}
 
 
 def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] | None = None) -> None:
     """Add one flag a field (or only those named)."""
     hints = get_type_hints(ServerConfig)
     for field in dataclasses.fields(ServerConfig):
-        if only is not None and field.name not in only:
+        if field.metadata["secret"] or (only is not None and field.name not in only):
             continue
         flag, meaning = f"--{field.name.replace('_', '-')}", field.metadata["help"]
         if hints[field.name] is bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Iterable
 from typing import Literal
 
@@ -17,6 +18,8 @@ from realtime.protocol.messages import ResponseAudio, ResponseDone
 from realtime.server.audio import clipped_samples
 from realtime.server.audio_stream import bytes_per_s
 from realtime.server.bridge import RowEvent
+from realtime.server.credentials import Caller, caller_of
+from realtime.server.logs import log_received
 from realtime.server.outbox import Closing, Control, Outbox, Piece
 from realtime.server.services import Services
 from realtime.server.transport import buffer_bytes, link_of
@@ -29,6 +32,8 @@ from realtime.session.effects import (
     SendAudio,
     ToEngine,
 )
+from realtime.session.expiry import Expiry
+from realtime.session.pins import NO_PINS, Pins
 from realtime.session.session import Session
 
 logger = logging.getLogger(__name__)
@@ -43,7 +48,9 @@ class _SocketDone(Exception):
 class Connection:
     """Serves one accepted WebSocket until it closes. The session ends with it."""
 
-    def __init__(self, websocket: WebSocket, encoding: Encoding, services: Services) -> None:
+    def __init__(
+        self, websocket: WebSocket, encoding: Encoding, services: Services, pins: Pins = NO_PINS
+    ) -> None:
         self._websocket = websocket
         self._encoding = encoding
         self._services = services
@@ -63,13 +70,16 @@ class Connection:
             seed=secrets.randbits(48),
             now_ms=self._now_ms(),
             config=services.session_config,
+            pins=pins,
+            expiry=self._expiry(caller_of(websocket.scope)),
         )
         self._limited = False
         self._left = False
 
     async def run(self) -> None:
         """Read, write and listen to the engine until the socket is gone."""
-        logger.info("sess=%s status=open encoding=%s", self._id, self._encoding)
+        key = caller_of(self._websocket.scope).key_name
+        logger.info("sess=%s status=open encoding=%s key=%s", self._id, self._encoding, key)
         self._services.sessions.add(self.end)
         self._set_timer()
         try:
@@ -111,6 +121,7 @@ class Connection:
             message = decode_client(data, self._encoding, self._services.session_config.limits)
         except ProtocolError as error:
             return self._session.reject(error, now_ms)
+        log_received(logger, self._id, message, with_text=self._services.config.log_text)
         return self._session.receive(message, now_ms)
 
     async def _listen(self) -> None:
@@ -241,6 +252,12 @@ class Connection:
     def _note_sound(self, piece: Piece) -> None:
         self._services.metrics.audio_s.inc(len(piece.pcm) / self._model.rate_hz)
         self._services.metrics.clipped_samples.inc(clipped_samples(piece.pcm))
+
+    def _expiry(self, caller: Caller) -> Expiry | None:
+        if caller.token is None:
+            return None
+        in_ms = int((caller.token.expires_at - time.time()) * 1000)
+        return Expiry(self._now_ms() + in_ms, caller.token.expires_at)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

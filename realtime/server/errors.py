@@ -23,6 +23,11 @@ _TYPES = {
     429: "rate_limit_error",
 }
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+EXPOSED_HEADERS = (
+    *("X-Request-Id", "X-Audio-Sample-Rate", "X-Audio-Channels", "X-Audio-Format"),
+    *("X-Model", "X-Voice", "Retry-After"),
+)
+"""Headers of ours that a page of another origin may read."""
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 
 

@@ -1,4 +1,4 @@
-"""Who may talk to a server that has no keys: checks of `Host` and `Origin` before anything else.
+"""Which pages may talk to the server: checks of `Host` and `Origin` before anything else.
 
 A web page anywhere can make its visitor's browser connect to a server on the visitor's machine.
 `Origin` says which page asks; `Host` gives away a foreign name that was pointed at our address (DNS
@@ -23,7 +23,7 @@ class OriginCheck:
         self._app = app
         self._origins = frozenset(config.cors_origins)
         self._hosts = frozenset(config.allowed_hosts)
-        if not self._hosts and not config.insecure:
+        if not self._hosts and not config.insecure and not config.has_keys:
             self._hosts = LOOPBACK_HOSTS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,6 +16,7 @@ from realtime.server.audio import OpusEncoder, OpusUnavailable
 from realtime.server.bridge import EngineBridge, EngineError
 from realtime.server.config import ServerConfig
 from realtime.server.engine_process import EngineLink, EngineProcess
+from realtime.server.keys import ApiKeys, read_api_keys
 from realtime.server.metrics import Metrics
 from realtime.server.voice_store import VoiceStore, encode_missing_voices, open_voice_store
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig
@@ -30,6 +31,7 @@ class Services:
     """
 
     config: ServerConfig
+    keys: ApiKeys
     bridge: EngineBridge
     prompt: RealtimePrompt
     voices: VoiceStore
@@ -66,14 +68,16 @@ class Services:
 def build_services(config: ServerConfig, link: EngineLink | None = None) -> Services:
     """Build everything but start nothing.
 
-    `link` replaces the engine process. Raises `engine.hub.CheckpointError`.
+    `link` replaces the engine process. Raises `engine.hub.CheckpointError` and `ConfigError`.
     """
+    keys = read_api_keys(config)
     model_dir = hub.resolve(config.model)
     prompt = RealtimePrompt.from_checkpoint(model_dir)
     bridge = EngineBridge(link or EngineProcess(engine_settings(config, model_dir, prompt)))
     sessions: set[Callable[[], None]] = set()
     return Services(
         config=config,
+        keys=keys,
         bridge=bridge,
         prompt=prompt,
         voices=open_voice_store(config, prompt.n_vq),

@@ -8,6 +8,7 @@ to send next.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from typing import Any, Protocol
 
@@ -19,6 +20,10 @@ EXTENSION = "moss.link"
 MIN_BUFFER_BYTES = 8 * 1024
 BUFFER_MS = 500
 ABORT_AFTER_S = 2.0
+
+# uvicorn logs each handshake with its query, where a token may be, and at DEBUG every frame.
+_quiet = logging.getLogger(f"{__name__}.uvicorn")
+_quiet.setLevel(logging.WARNING)
 
 
 class Link(Protocol):
@@ -36,6 +41,11 @@ class Link(Protocol):
 
 class SpeechSocketProtocol(WebSocketsSansIOProtocol):
     """One accepted socket; reachable by the application through `link_of`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = self.conn.logger = _quiet
+        self.conn.debug = False
 
     async def run_asgi(self) -> None:
         """Run the application with this link in its scope."""
