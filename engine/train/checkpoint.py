@@ -39,10 +39,11 @@ def save_checkpoint(
     """Write a checkpoint in the released format, weights as `dtype`, settings those of `source`.
 
     A kill or a full disk leaves what was in `directory` before, or nothing where it was new.
-    Tensors that released checkpoints hold without using them are copied from `source`.
+    Tensors that released checkpoints hold without using them are copied from `source`, where it
+    has weights.
     """
     state = {name: _stored(tensor, dtype) for name, tensor in model.state_dict().items()}
-    unused = read_tensors(source, UNUSED_TENSORS)
+    unused = read_tensors(source, UNUSED_TENSORS) if _has_weights(source) else {}
     state |= {name: _stored(tensor, dtype) for name, tensor in unused.items()}
     partial = directory.with_name(f".{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -55,6 +56,10 @@ def save_checkpoint(
         _publish(partial, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _has_weights(directory: Path) -> bool:
+    return any(directory.glob(f"{_WEIGHTS}*"))
 
 
 def _stored(tensor: Tensor, dtype: torch.dtype) -> Tensor:
