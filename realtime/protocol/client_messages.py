@@ -14,6 +14,7 @@ from realtime.protocol.parts import (
     Flow,
     Generation,
     Id,
+    InputRequest,
     Layout,
     NewItem,
     Played,
@@ -40,6 +41,7 @@ class SessionStart(FromClient):
     model: str | None = None
     voice: str | VoiceRef | None = None
     audio: AudioRequest | None = None
+    input_audio: InputRequest | None = None
     generation: Generation | None = None
     timestamps: Literal["none", "words"] = "none"
     flow: Flow | None = None
@@ -96,6 +98,24 @@ class HistoryGet(FromClient):
 
     type: Literal["history.get"] = "history.get"
     audio: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAudioCommit(FromClient):
+    """Make an item of the user audio since the last commit, and its transcript; either may be
+    absent. A response started after this hears it.
+    """
+
+    type: Literal["input_audio.commit"] = "input_audio.commit"
+    text: Text | None = None
+    item_id: Id | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAudioClear(FromClient):
+    """Forget the user audio since the last commit."""
+
+    type: Literal["input_audio.clear"] = "input_audio.clear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +207,8 @@ ClientMessage = (
     | ItemCreate
     | ItemTruncate
     | HistoryGet
+    | InputAudioCommit
+    | InputAudioClear
     | ResponseStart
     | ResponseText
     | ResponseFlush

@@ -67,6 +67,22 @@ class AudioFormat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequest:
+    """The user's sound as a client will send it: one channel. `codec` as in `AudioRequest`."""
+
+    codec: str = "pcm_s16le"
+    sample_rate: Annotated[int, Range(8_000, 48_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFormat:
+    """The user's sound as the server expects it. Opus may be of any rate; its clock is 48 kHz."""
+
+    codec: Codec
+    sample_rate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
     """How to draw sound; a field left out falls back to the session's, then the model's."""
 

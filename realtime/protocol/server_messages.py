@@ -14,6 +14,7 @@ from realtime.protocol.parts import (
     Flow,
     Generation,
     HeardSource,
+    InputFormat,
     Item,
     Layout,
     Metrics,
@@ -43,6 +44,7 @@ class SessionStarted(FromServer):
     model: str
     voice: str | None = None
     audio: AudioFormat
+    input_audio: InputFormat
     generation: Generation
     timestamps: Literal["none"] = "none"
     flow: Flow
@@ -127,6 +129,15 @@ class History(FromServer):
 
     type: Literal["history"] = "history"
     items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputAudioCommitted(FromServer):
+    """User audio of `duration_ms` becomes an item; `item.created` follows once it is encoded."""
+
+    type: Literal["input_audio.committed"] = "input_audio.committed"
+    item_id: str
+    duration_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +271,7 @@ ServerMessage = (
     | ItemTruncated
     | ItemDeleted
     | History
+    | InputAudioCommitted
     | ResponseStarted
     | ResponseAudio
     | ResponseSegment

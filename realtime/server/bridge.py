@@ -38,18 +38,13 @@ logger = logging.getLogger(__name__)
 
 RowEvent = Refused | Frames | Parked | Resumed | Segment | Done
 Listener = Callable[[RowEvent], None]
+EncodeListener = Callable[[Encoded | Failed], None]
 ENCODE_PIECE_SAMPLES = 1 << 16
 RESTART_RETRY_MS = 2000
 
 
 class EngineError(RuntimeError):
     """The engine cannot do what was asked; the message is safe to show."""
-
-
-class _EncodeStream:
-    def __init__(self) -> None:
-        self.codes: list[U16Codes] = []
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
 class EngineBridge:
@@ -62,7 +57,7 @@ class EngineBridge:
         self._loop: asyncio.AbstractEventLoop
         self._ids = itertools.count(1)
         self._listeners: dict[int, Listener] = {}
-        self._streams: dict[int, _EncodeStream] = {}
+        self._encodings: dict[int, EncodeListener] = {}
         self._ready = asyncio.Event()
         self._startup_error = ""
         self._up = False
@@ -92,7 +87,7 @@ class EngineBridge:
     @property
     def busy(self) -> bool:
         """Whether any row or encoding is under way."""
-        return bool(self._listeners or self._streams)
+        return bool(self._listeners or self._encodings)
 
     def progress_age_s(self) -> float:
         """Seconds since the engine last showed that it moves; infinite before it is up."""
@@ -129,19 +124,33 @@ class EngineBridge:
         if not self._up:
             raise EngineError("the engine is starting; try again shortly")
         stream, name = self.new_id(), model or self.models[0].name
-        waiting = self._streams[stream] = _EncodeStream()
+        events: asyncio.Queue[Encoded | Failed] = asyncio.Queue()
+        self.listen_encoding(stream, events.put_nowait)
+        for start in range(0, max(1, len(pcm)), ENCODE_PIECE_SAMPLES):
+            piece = pcm[start : start + ENCODE_PIECE_SAMPLES]
+            end = start + ENCODE_PIECE_SAMPLES >= len(pcm)
+            self.send(Encode(stream, name, piece, end, loudness))
+        codes: list[U16Codes] = []
         try:
-            for start in range(0, max(1, len(pcm)), ENCODE_PIECE_SAMPLES):
-                piece = pcm[start : start + ENCODE_PIECE_SAMPLES]
-                end = start + ENCODE_PIECE_SAMPLES >= len(pcm)
-                self.send(Encode(stream, name, piece, end, loudness))
-            await waiting.done
+            while True:
+                event = await events.get()
+                if isinstance(event, Failed):
+                    raise EngineError(event.error)
+                codes.append(event.codes)
+                if event.end:
+                    return np.concatenate(codes)
         except asyncio.CancelledError:
-            self.send(CancelEncode(stream))
+            self.cancel_encoding(stream)
             raise
-        finally:
-            del self._streams[stream]
-        return np.concatenate(waiting.codes)
+
+    def listen_encoding(self, stream: int, callback: EncodeListener) -> None:
+        """Call `callback` with what becomes of an encode stream, up to its end or its failure."""
+        self._encodings[stream] = callback
+
+    def cancel_encoding(self, stream: int) -> None:
+        """Forget an encode stream."""
+        if self._encodings.pop(stream, None):
+            self._link.submit(CancelEncode(stream))
 
     def _from_engine_thread(self, event: Event) -> None:
         self._loop.call_soon_threadsafe(self._on_event, event)
@@ -154,12 +163,11 @@ class EngineBridge:
                 self.models, self._up, self._progress_at = event.models, True, self._loop.time()
                 self._ready.set()
             case Encoded():
-                self._on_encoded(event)
+                self._on_encoding(event.stream, event, event.end)
             case Failed(what="process"):
                 self._on_death(event.error)
             case Failed(what="encode"):
-                if stream := self._streams.get(int(event.id)):
-                    self._fail_encode(stream, event.error)
+                self._on_encoding(int(event.id), event, True)
             case Failed():
                 logger.warning("engine what=%s id=%s error=%r", event.what, event.id, event.error)
             case _:
@@ -177,16 +185,11 @@ class EngineBridge:
         if listener:
             listener(event)
 
-    def _on_encoded(self, event: Encoded) -> None:
-        stream = self._streams.get(event.stream)
-        if stream and not stream.done.done():
-            stream.codes.append(event.codes)
-            if event.end:
-                stream.done.set_result(None)
-
-    def _fail_encode(self, stream: _EncodeStream, error: str) -> None:
-        if not stream.done.done():
-            stream.done.set_exception(EngineError(error))
+    def _on_encoding(self, stream: int, event: Encoded | Failed, ended: bool) -> None:
+        listeners = self._encodings
+        listener = listeners.pop(stream, None) if ended else listeners.get(stream)
+        if listener:
+            listener(event)
 
     def _on_death(self, reason: str) -> None:
         self._up, self.stats = False, None
@@ -198,5 +201,6 @@ class EngineBridge:
             # An `Open` sent between the death and this news went to the next engine.
             self._link.submit(Cancel(row))
             self._deliver(Done(row, "failed", error, Counts()))
-        for stream in self._streams.values():
-            self._fail_encode(stream, error)
+        for stream in list(self._encodings):
+            self._link.submit(CancelEncode(stream))
+            self._on_encoding(stream, Failed("encode", str(stream), error), True)

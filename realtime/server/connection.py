@@ -19,14 +19,18 @@ from realtime.server.audio import clipped_samples
 from realtime.server.audio_stream import bytes_per_s
 from realtime.server.bridge import RowEvent
 from realtime.server.credentials import Caller, caller_of
+from realtime.server.input_audio import InputAudio, InputDamaged, InputEvent
 from realtime.server.logs import log_received
 from realtime.server.outbox import Closing, Control, Outbox, Piece
 from realtime.server.services import Services
 from realtime.server.transport import buffer_bytes, link_of
 from realtime.session.effects import (
     Close,
+    DecodeInput,
     DropAudio,
+    DropInput,
     Effect,
+    EndInput,
     Listen,
     Send,
     SendAudio,
@@ -56,7 +60,8 @@ class Connection:
         self._services = services
         self._link = link_of(websocket)
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[RowEvent | Cue] = asyncio.Queue()
+        self._events: asyncio.Queue[RowEvent | InputEvent | Cue] = asyncio.Queue()
+        self._input: InputAudio | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._model = services.bridge.models[0]
         self._outbox = Outbox(encoding, self._model)
@@ -132,6 +137,8 @@ class Connection:
                 self._apply(self._session.tick(now_ms))
             elif event == "shut_down":
                 self._apply(self._session.shut_down(now_ms))
+            elif isinstance(event, InputDamaged):
+                self._apply(self._session.input_damaged(event.stream, event.problem))
             else:
                 self._apply(self._session.engine_event(event, now_ms))
 
@@ -205,12 +212,30 @@ class Connection:
                     bridge.send(command)
                 case Listen(row):
                     bridge.listen(row, self._events.put_nowait)
+                case DecodeInput(stream, packets):
+                    self._user_sound().decode(stream, packets)
+                case EndInput(stream):
+                    self._user_sound().end(stream)
+                case DropInput(stream):
+                    self._user_sound().drop(stream)
                 case Close(code, reason):
                     self._outbox.close(code, reason)
         self._limit_buffers()
         self._set_timer()
         if self._outbox.queued_bytes > self._services.config.max_queued_bytes:
             self._cut_slow_consumer()
+
+    def _user_sound(self) -> InputAudio:
+        if self._input is None:
+            assert self._session.input_audio
+            self._input = InputAudio(
+                self._session.input_audio,
+                self._model,
+                self._services.bridge,
+                self._services.audio_pool,
+                self._events.put_nowait,
+            )
+        return self._input
 
     def _limit_buffers(self) -> None:
         audio = self._session.audio
@@ -238,6 +263,8 @@ class Connection:
     def _leave(self) -> None:
         if not self._left:
             self._left = True
+            if self._input:
+                self._input.close()
             for effect in self._session.disconnected(self._now_ms()):
                 # A session that broke half-way also leaves messages that nobody can be sent.
                 if isinstance(effect, ToEngine):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.api import ModelInfo
+from engine.api import Encoded, Event, Failed, ModelInfo
 from engine.models.realtime_prompt import RealtimePrompt
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.messages import (
     ClientMessage,
     HistoryGet,
+    InputAudioClear,
+    InputAudioCommit,
     Interrupt,
     ItemCreate,
     ItemCreated,
@@ -40,6 +42,7 @@ from realtime.session.sampling import with_defaults
 from realtime.session.settings import SessionConfig, Voices, find_voice, negotiate, update
 from realtime.session.sound import FrameClock
 from realtime.session.speaking import Speaking
+from realtime.session.user_audio import UserAudio
 
 
 class Dialogue:
@@ -78,6 +81,9 @@ class Dialogue:
         self._context = context
         self._speaking = Speaking(emitter, history, context, requests, settings, config)
         self.rows = RowEvents(emitter, self._speaking, clock, cutter, rate)
+        self.user_audio = UserAudio(
+            emitter, history, clock, config.limits, settings.input_audio, new_row
+        )
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
         self._send_started(message, session_id, expires_at)
         context.trim_history()
@@ -97,6 +103,7 @@ class Dialogue:
                 model=self._model.name,
                 voice=settings.voice.name if settings.voice else None,
                 audio=settings.audio,
+                input_audio=settings.input_audio,
                 generation=with_defaults(settings.generation, self._model),
                 flow=settings.flow,
                 stall_flush_ms=settings.stall_flush_ms,
@@ -121,6 +128,10 @@ class Dialogue:
                 self._barge_in.truncate(message, now_ms)
             case HistoryGet():
                 self._send_history(message)
+            case InputAudioCommit():
+                self._commit_user_audio(message, now_ms)
+            case InputAudioClear():
+                self.user_audio.clear()
             case ResponseStart():
                 voice = self._speaking.settings.voice
                 if message.voice is not None:
@@ -138,6 +149,31 @@ class Dialogue:
                 self._barge_in.interrupt(message, now_ms)
             case Playback():
                 self._barge_in.playback(message, now_ms)
+
+    def engine_event(self, event: Event, now_ms: int) -> None:
+        """Take an event of a row or of an encode stream."""
+        match event:
+            case Encoded():
+                if self.user_audio.encoded(event):
+                    self._user_turn_changed(now_ms)
+            case Failed():
+                if self.user_audio.failed(event):
+                    self._user_turn_changed(now_ms)
+            case _:
+                self.rows.apply(event, now_ms)
+
+    def _commit_user_audio(self, message: InputAudioCommit, now_ms: int) -> None:
+        self.user_audio.commit(message)
+        # A reply is near, and what was said before has been heard to its end.
+        self._speaking.late.clear()
+        self._user_turn_changed(now_ms)
+
+    def _user_turn_changed(self, now_ms: int) -> None:
+        self._speaking.waits_for_user = self.user_audio.is_encoding
+        if not self._speaking.waits_for_user:
+            self._context.trim_history()
+            self._context.warm()
+            self._speaking.open_next(now_ms)
 
     def _update(self, message: SessionUpdate) -> None:
         settings = update(self._speaking.settings, message, self._voices, self._config)
@@ -208,6 +244,7 @@ class Dialogue:
 
     def stop_rows(self) -> None:
         """Stop all work of the engine for this session."""
+        self.user_audio.stop()
         for response in self._speaking.active():
             self._speaking.stop_row(response)
 

@@ -65,6 +65,33 @@ class Listen:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DecodeInput:
+    """Decode user audio and have the engine encode it, as the next part of encode stream `stream`.
+
+    `packets` are Opus packets or runs of samples, of the session's `input_audio` format. The shell
+    gives the stream's events to `Session.engine_event`, and what cannot be decoded to
+    `Session.input_damaged`. A stream ends with `EndInput` or `DropInput`.
+    """
+
+    stream: int
+    packets: tuple[bytes, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EndInput:
+    """The stream's sound is complete: fill its last frame up with silence and end it."""
+
+    stream: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DropInput:
+    """Forget the stream, here and in the engine; no event of it is awaited any more."""
+
+    stream: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Close:
     """Close the socket once everything before is sent."""
 
@@ -72,4 +99,6 @@ class Close:
     reason: str
 
 
-Effect = Send | SendAudio | DropAudio | ToEngine | Listen | Close
+Effect = (
+    Send | SendAudio | DropAudio | ToEngine | Listen | DecodeInput | EndInput | DropInput | Close
+)

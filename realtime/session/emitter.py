@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from engine.api import Command
-from realtime.protocol.messages import ServerMessage
+from realtime.protocol.errors import ProtocolError
+from realtime.protocol.messages import Error, ServerMessage
 from realtime.session.effects import Effect, Send, ToEngine
 
 
@@ -21,6 +22,22 @@ class Emitter:
         """Send a control message under the next number."""
         self._n += 1
         self._effects.append(Send(dataclasses.replace(message, n=self._n)))
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Send an error."""
+        self.send(
+            Error(
+                reply_to=error.reply_to,
+                scope=error.scope,
+                code=error.code,
+                message=error.message,
+                param=error.param,
+                retryable=error.retryable,
+                response_id=error.response_id,
+                retry_after_ms=error.retry_after_ms,
+                expected=error.expected,
+            )
+        )
 
     def command(self, *commands: Command) -> None:
         """Pass commands to the engine."""

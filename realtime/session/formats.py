@@ -7,7 +7,7 @@ from typing import Final
 from engine.api import ModelInfo
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.frames import OPUS_CLOCK_HZ
-from realtime.protocol.messages import AudioFormat, AudioRequest, Codec
+from realtime.protocol.messages import AudioFormat, AudioRequest, Codec, InputFormat, InputRequest
 
 RATES_HZ: Final = (8_000, 16_000, 24_000, 48_000)
 OPUS_BITRATE: Final = 32_000
@@ -44,6 +44,14 @@ def output_format(
         pre_skip=opus_pre_skip if is_opus else 0,
         transport=request.transport,
     )
+
+
+def input_format(request: InputRequest, model: ModelInfo, codecs: tuple[Codec, ...]) -> InputFormat:
+    """Settle the user's sound; raises `ProtocolError`."""
+    codec = known_codec(request.codec, codecs, "input_audio.codec")
+    asked_hz = request.sample_rate
+    rate_hz = _usual_rate_hz(codec, model) if asked_hz is None else asked_hz
+    return InputFormat(codec=codec, sample_rate=rate_hz)
 
 
 def known_codec(wanted: str, codecs: tuple[Codec, ...], param: str) -> Codec:

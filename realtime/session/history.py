@@ -75,10 +75,33 @@ class History:
         codes = self._read_codes(new.audio) if new.audio else self._clock.no_codes()
         if not text.strip() and not len(codes):
             raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")
-        if new.id is not None and (new.id in self._given or self.find(new.id)):
-            raise ProtocolError("invalid_field", f"the id {new.id!r} is taken", param="item.id")
+        item_id = self._checked_id(new.id, "item.id")
         part = Part(text, tuple(self._encode(text)), codes)
-        return HistoryItem(new.id or self.new_id(), new.role, (part,), (part,), self.context)
+        return HistoryItem(item_id, new.role, (part,), (part,), self.context)
+
+    def user_item(self, text: str, item_id: str | None) -> HistoryItem:
+        """Make a user item whose sound is not there yet; raises `ProtocolError`."""
+        text = join_surrogates(text)
+        part = Part(text, tuple(self._encode(text)), self._clock.no_codes())
+        item_id = self._checked_id(item_id, "item_id")
+        return HistoryItem(item_id, "user", (part,), (part,), self.context)
+
+    def add_sound(self, item_id: str, codes: U16Codes) -> HistoryItem | None:
+        """Give a user item its sound and return it; None if it has left the history."""
+        item = self.find(item_id)
+        if item is None:
+            return None
+        parts = (dataclasses.replace(item.parts[0], codes=codes),)
+        sounding = dataclasses.replace(item, parts=parts, generated=parts)
+        self.replace(sounding)
+        return sounding
+
+    def _checked_id(self, item_id: str | None, param: str) -> str:
+        if item_id is None:
+            return self.new_id()
+        if item_id in self._given or self.find(item_id):
+            raise ProtocolError("invalid_field", f"the id {item_id!r} is taken", param=param)
+        return item_id
 
     def _read_codes(self, audio: ItemAudio) -> U16Codes:
         model = self._clock.model

@@ -18,7 +18,7 @@ from realtime.protocol.errors import (
 from realtime.protocol.messages import (
     AudioFormat,
     ClientMessage,
-    Error,
+    InputFormat,
     Ping,
     Pong,
     SessionClose,
@@ -77,13 +77,17 @@ class Session:
         self._heard_sense = False  # a valid message came
         self._opened_ms = now_ms
         self._last_message_ms = now_ms
-        self._told_no_user_audio = False
         self._closed = False
 
     @property
     def audio(self) -> AudioFormat | None:
         """The negotiated sound; None before `session.start`."""
         return self._dialogue.speaking.settings.audio if self._dialogue else None
+
+    @property
+    def input_audio(self) -> InputFormat | None:
+        """The negotiated sound of the user; None before `session.start`."""
+        return self._dialogue.speaking.settings.input_audio if self._dialogue else None
 
     @property
     def is_closed(self) -> bool:
@@ -105,13 +109,22 @@ class Session:
         return self._emitter.take()
 
     def receive_audio(self, data: bytes, now_ms: int) -> list[Effect]:
-        """Answer a binary audio frame of the client: user audio is not supported yet."""
-        if not self._closed and not self._dialogue:
-            self._refuse(ProtocolError("not_started", "send session.start first"))
-        elif not self._closed and not self._told_no_user_audio:
-            self._told_no_user_audio = True
-            text = "user audio is not supported by this server yet; further frames are ignored"
-            self._refuse(ProtocolError("unsupported", text))
+        """Take a binary audio frame of the client: a piece of what the user says."""
+        if self._closed:
+            return []
+        self._last_message_ms = now_ms
+        try:
+            if not self._dialogue:
+                raise ProtocolError("not_started", "send session.start before user audio")
+            self._dialogue.user_audio.take(data)
+        except ProtocolError as error:
+            self._refuse(error)
+        return self._emitter.take()
+
+    def input_damaged(self, stream: int, problem: str) -> list[Effect]:
+        """Note that part of a stream of user audio could not be decoded, and was left out."""
+        if self._dialogue and not self._closed:
+            self._dialogue.user_audio.damaged(stream, problem)
         return self._emitter.take()
 
     def reject(self, error: ProtocolError, now_ms: int) -> list[Effect]:
@@ -128,9 +141,9 @@ class Session:
         return self._emitter.take()
 
     def engine_event(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take an event of one of this session's rows."""
+        """Take an event of one of this session's rows or encode streams."""
         if self._dialogue and not self._closed:
-            self._dialogue.rows.apply(event, now_ms)
+            self._dialogue.engine_event(event, now_ms)
         return self._emitter.take()
 
     def transport_sent(self, stream: int, samples: int, last: bool, now_ms: int) -> list[Effect]:
@@ -235,19 +248,7 @@ class Session:
         )
 
     def _refuse(self, error: ProtocolError) -> None:
-        self._emitter.send(
-            Error(
-                reply_to=error.reply_to,
-                scope=error.scope,
-                code=error.code,
-                message=error.message,
-                param=error.param,
-                retryable=error.retryable,
-                response_id=error.response_id,
-                retry_after_ms=error.retry_after_ms,
-                expected=error.expected,
-            )
-        )
+        self._emitter.refuse(error)
         if error.code in _BAD:
             self._bad_messages += 1
             if self._bad_messages >= self._config.max_bad_messages:

@@ -15,13 +15,15 @@ from realtime.protocol.messages import (
     Codec,
     Flow,
     Generation,
+    InputFormat,
+    InputRequest,
     Layout,
     SessionStart,
     SessionUpdate,
     TextOnlyUser,
     VoiceRef,
 )
-from realtime.session.formats import output_format
+from realtime.session.formats import input_format, output_format
 from realtime.session.sampling import layered
 
 
@@ -73,6 +75,7 @@ class Settings:
 
     voice: Voice | None
     audio: AudioFormat
+    input_audio: InputFormat
     generation: Generation
     flow: Flow
     stall_flush_ms: int
@@ -104,6 +107,7 @@ def negotiate(
         audio=output_format(
             message.audio or AudioRequest(), model, config.codecs, config.opus_pre_skip
         ),
+        input_audio=input_format(message.input_audio or InputRequest(), model, config.codecs),
         generation=message.generation or Generation(),
         flow=_flow(message.flow or Flow(), config),
         stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,

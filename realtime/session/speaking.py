@@ -53,6 +53,7 @@ class Speaking:
         self.queue: list[Response] = []
         self.beside: list[Response] = []
         self.late: dict[str, Response] = {}
+        self.waits_for_user = False  # what the next reply answers is still being encoded
         self.playing: Response | None = None  # the conversation's last response that sent sound
         self._finished: OrderedDict[str, Status] = OrderedDict()
         self._emitter = emitter
@@ -101,7 +102,9 @@ class Speaking:
                 metadata=request.metadata,
             )
         )
-        if not position:
+        if response.is_conversation:
+            self.open_next(now_ms)
+        else:
             self._open(response, now_ms)
         if message.text:
             response.text.add(message.text)
@@ -181,8 +184,8 @@ class Speaking:
             self._emitter.send(report)
 
     def open_next(self, now_ms: int) -> None:
-        """Let the conversation's next response speak."""
-        if self.queue and self.queue[0].opened_ms is None:
+        """Let the conversation's next response speak, once what it answers is there."""
+        if self.queue and self.queue[0].opened_ms is None and not self.waits_for_user:
             self._open(self.queue[0], now_ms)
             self.hand_over(self.queue[0])
 

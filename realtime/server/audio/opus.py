@@ -6,11 +6,14 @@ import functools
 import warnings
 from typing import Any
 
+import numpy as np
+
 from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio.level import F32, to_pcm16
 
 OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 PACKETS_PER_S = 50
+MAX_PACKET_MS = 120
 
 
 class OpusUnavailable(RuntimeError):
@@ -33,6 +36,29 @@ def load_opuslib() -> Any:
             "install it with `apt install libopus0`, or choose another format"
         ) from error
     return opuslib
+
+
+class OpusDecoder:
+    """One continuous Opus stream, decoded to one channel at `rate_hz`."""
+
+    def __init__(self, rate_hz: int) -> None:
+        """Raises `ValueError` for a rate that Opus cannot give."""
+        if rate_hz not in OPUS_RATES_HZ:
+            raise ValueError(f"Opus gives {OPUS_RATES_HZ} Hz, not {rate_hz}: resample afterwards")
+        self._opuslib = load_opuslib()
+        self._decoder = self._opuslib.Decoder(rate_hz, 1)
+        self._most_samples = rate_hz * MAX_PACKET_MS // 1000
+
+    def decode(self, packet: bytes) -> F32:
+        """Return the packet's sound f32 `[samples]`. Raises `ValueError` for what is no packet."""
+        try:
+            pcm16 = self._decoder.decode(packet, self._most_samples)
+        except self._opuslib.OpusError:
+            raise ValueError(
+                f"an Opus packet of {len(packet)} bytes that starts with {packet[:4].hex()} is "
+                "corrupt, and was left out"
+            ) from None
+        return np.frombuffer(pcm16, np.int16).astype(np.float32) / np.float32(32768.0)
 
 
 class OpusEncoder:

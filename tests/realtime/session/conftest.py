@@ -14,17 +14,31 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from engine.api import Command, Event, Feed, ModelInfo, Open, Sampling, U16Codes
+from engine.api import (
+    CancelEncode,
+    Command,
+    Encode,
+    Event,
+    Feed,
+    ModelInfo,
+    Open,
+    Sampling,
+    U16Codes,
+)
 from engine.fake import FakeEngine, FakeScript
 from engine.models.realtime_prompt import RealtimePrompt
 from realtime.protocol.codec import decode_client
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.frames import Flags
 from realtime.protocol.messages import ServerMessage
+from realtime.server.audio.input import InputDecoder
 from realtime.session.effects import (
     Close,
+    DecodeInput,
     DropAudio,
+    DropInput,
     Effect,
+    EndInput,
     Listen,
     Send,
     SendAudio,
@@ -123,6 +137,7 @@ class Talk:
         self._m = itertools.count(1)
         self._queued: deque[SendAudio | ServerMessage] = deque()
         self._sent: dict[int, int] = {}
+        self._input: InputDecoder | None = None
 
     def say(self, kind: str, **fields: Any) -> list[ServerMessage]:
         """Send a client message; returns the control messages that came of it."""
@@ -206,14 +221,35 @@ class Talk:
                     kept = [e for e in self._queued if not _is_of(e, stream)]
                     self._queued = deque(kept)
                 case ToEngine(command):
-                    self.commands.append(command)
-                    self.engine.submit(command)
+                    self._command(command)
                 case Listen(row):
                     self.listened.append(row)
+                case DecodeInput(stream, packets):
+                    self._encode(stream, self._decoder().push(packets)[0])
+                case EndInput(stream):
+                    self._encode(stream, self._decoder().finish(), end=True)
+                case DropInput(stream):
+                    self._decoder().finish()
+                    self._command(CancelEncode(stream))
                 case Close():
                     self.closed = effect
         if self.instant:
             self.drain()
+
+    def _command(self, command: Command) -> None:
+        self.commands.append(command)
+        self.engine.submit(command)
+
+    def _decoder(self) -> InputDecoder:
+        if self._input is None:
+            model = self.engine.script.model
+            audio = self.session.input_audio
+            self._input = InputDecoder(audio, model.rate_hz, model.samples_per_frame)
+        return self._input
+
+    def _encode(self, stream: int, pcm: np.ndarray, end: bool = False) -> None:
+        if len(pcm) or end:
+            self._command(Encode(stream, self.engine.script.model.name, pcm, end, "keep"))
 
     def drain(self, entries: int | None = None) -> None:
         """Let the socket take what is queued, or so many entries of it."""

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from engine.api import Counts, Done, Feed, Frames, Segment
+from engine.api import Counts, Done, Encoded, Feed, Frames, Segment
+from realtime.protocol.frames import AudioFrame, Flags
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "realtime"
 TURNS = json.loads((VECTORS / "multiturn.json").read_text())
@@ -24,9 +25,10 @@ def b64(codes: np.ndarray) -> str:
 class Golden:
     """Plays the golden conversation, the vector's frames standing in for the model's."""
 
-    def __init__(self, talk, layout: str) -> None:
+    def __init__(self, talk, layout: str, spoken: bool) -> None:
         name = LAYOUTS[layout]
         self.talk = talk
+        self.spoken = spoken
         self.data = load_file(VECTORS / f"{name}.safetensors")
         self.texts = TURNS[name]["turns"]
         # The inputs are the same for both layouts, and are stored with the first.
@@ -40,8 +42,11 @@ class Golden:
 
     def play(self, turn: int) -> None:
         talk, texts = self.talk, self.texts[turn]
-        audio = {"codes": b64(self.user_codes[turn])}
-        talk.say("item.create", item={"role": "user", "text": texts["user"], "audio": audio})
+        if self.spoken:
+            self.speak(turn, texts["user"])
+        else:
+            audio = {"codes": b64(self.user_codes[turn])}
+            talk.say("item.create", item={"role": "user", "text": texts["user"], "audio": audio})
         talk.say("response.start", response_id=f"r{turn}", text=texts["assistant"], end=True)
         row = talk.opens()[-1].row
         ids = [i for c in talk.commands if isinstance(c, Feed) and c.row == row for i in c.ids]
@@ -53,15 +58,26 @@ class Golden:
         talk.event(Segment(row, 0, len(codes), consumed, "eos"))
         talk.event(Done(row, "completed", "", Counts()))
 
+    def speak(self, turn: int, text: str) -> None:
+        """Send sound, commit it, and have the engine encode it to the vector's codes."""
+        talk, codes = self.talk, self.user_codes[turn].astype(np.uint16)
+        sound = AudioFrame(0x11, Flags.NONE, 0, turn, 0, 480, 0, bytes(960))
+        talk.carry_out(talk.session.receive_audio(sound.pack(), talk.now_ms))
+        talk.say("input_audio.commit", text=text)
+        stream = talk.commands[-1].stream
+        talk.event(Encoded(stream, 0, codes[:1], False))
+        talk.event(Encoded(stream, 1, codes[1:], True))
+
 
 @pytest.fixture
 def golden(new_talk, clone_voices):
-    return lambda layout: Golden(new_talk(voices=clone_voices), layout)
+    return lambda layout, spoken=False: Golden(new_talk(voices=clone_voices), layout, spoken)
 
 
+@pytest.mark.parametrize("spoken", [False, True])
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
-def test_every_turns_context_equals_the_vectors(golden, layout):
-    conversation = golden(layout)
+def test_every_turns_context_equals_the_vectors(golden, layout, spoken):
+    conversation = golden(layout, spoken)
     for turn in range(3):
         conversation.play(turn)
         grid = conversation.talk.opens()[-1].grid

@@ -251,12 +251,6 @@ def test_later_types_are_unsupported(talk, kind):
     assert refusal(talk.say(kind)).code == "unsupported"
 
 
-def test_user_audio_is_refused_once(talk):
-    for _ in range(3):
-        talk.carry_out(talk.session.receive_audio(b"\x12" + bytes(15), talk.now_ms))
-    assert [error.code for error in talk.of("error")] == ["unsupported"]
-
-
 # --- clients that make no sense, or nothing at all
 
 
