@@ -16,6 +16,8 @@ from engine.models.qwen3 import Attend
 from engine.models.realtime import RealtimeModel
 from engine.train.packing import IGNORE
 
+_LONG = 512  # above it the fused kernel, which holds no scores; below it plain products are faster
+
 
 @overload
 def hidden_states(model: RealtimeModel, embedded: Tensor, lengths: Sequence[int]) -> Tensor: ...
@@ -72,25 +74,39 @@ def code_losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _attend_packed(lengths: list[int]) -> Attend:
     def attend(_layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = [
-            _causal(*(x.transpose(0, 1)[None] for x in sequence))[0].transpose(0, 1)
-            for sequence in zip(*(x.to(v.dtype).split(lengths) for x in (q, k, v)), strict=True)
-        ]
-        return torch.cat(out)
+        sequences = zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+        return torch.cat([_causal(q[None], k[None], v[None])[0] for q, k, v in sequences])
 
     return attend
 
 
 def _attend_frames(n_vq: int) -> Attend:
     def attend(_layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        frames = (x.to(v.dtype).unflatten(0, (-1, n_vq)).transpose(1, 2) for x in (q, k, v))
-        return _causal(*frames).transpose(1, 2).flatten(0, 1)
+        frames = (x.unflatten(0, (-1, n_vq)) for x in (q, k, v))
+        return _causal(*frames).flatten(0, 1)
 
     return attend
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    """Causal attention of `q` [B, T, heads, D] to `k`, `v` [B, T, kv_heads, D]; out like `q`."""
+    if q.shape[1] > _LONG:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out.transpose(1, 2)
+    length, head_dim = q.shape[1], q.shape[3]
+    # Query heads of one key head side by side: keys and values are not repeated.
+    grouped = q.unflatten(2, (k.shape[2], -1)).permute(0, 2, 3, 1, 4)  # [B, kv_heads, group, T, D]
+    k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
+    future = torch.full((length, length), -torch.inf, dtype=v.dtype, device=v.device).triu(1)
+    scores = torch.baddbmm(
+        future.repeat(grouped.shape[2], 1),
+        grouped.flatten(2, 3).flatten(0, 1),
+        k.mT,
+        alpha=head_dim**-0.5,
+    )
+    out = (scores.softmax(-1) @ v).view(grouped.shape)
+    return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
 def _compute_like(x: Tensor) -> Tensor:

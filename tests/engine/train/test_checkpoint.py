@@ -75,3 +75,9 @@ def test_a_killed_save_is_no_obstacle_to_the_next(model, tmp_path):
     save_checkpoint(model, tmp_path / "out", source=TINY)
     assert same(weights(tmp_path / "out"), weights(TINY))
     assert not partial.exists()
+
+
+def test_settings_alone_are_source_enough(model, tmp_path):
+    shutil.copytree(TINY, tmp_path / "settings", ignore=shutil.ignore_patterns("*.safetensors"))
+    save_checkpoint(model, tmp_path / "out", source=tmp_path / "settings")
+    assert same(weights(tmp_path / "out"), weights(TINY))

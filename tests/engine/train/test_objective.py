@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.models.realtime import load_realtime
+from engine.train import objective
 from engine.train.checkpoint import trainable
 from engine.train.objective import code_logits, code_losses, hidden_states
 from engine.train.packing import IGNORE
@@ -50,6 +51,14 @@ def test_packed_sequences_do_not_see_each_other(model, backbone):
     separate = torch.cat([states(model, part, len(part)) for part in grid.split(lengths)])
     torch.testing.assert_close(states(model, grid, *lengths), separate, atol=5e-5, rtol=0)
     assert not torch.allclose(states(model, grid, 96)[61:], separate[61:], atol=1e-2)
+
+
+def test_long_sequences_give_the_same(model, backbone, monkeypatch):
+    """Above a length another attention kernel takes over."""
+    grid = backbone["single_input_ids"]
+    short = states(model, grid, 60, 36)
+    monkeypatch.setattr(objective, "_LONG", 40)
+    torch.testing.assert_close(states(model, grid, 60, 36), short, atol=5e-5, rtol=0)
 
 
 def test_tap_is_what_leaves_its_layer(model, backbone):
