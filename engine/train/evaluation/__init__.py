@@ -1,0 +1,1 @@
+"""How well a checkpoint speaks: word errors, endings, likeness of the voice, speed."""

@@ -1,0 +1,7 @@
+"""`python -m engine.train.evaluation`."""
+
+import sys
+
+from engine.train.evaluation.command import main
+
+sys.exit(main())
