@@ -35,7 +35,10 @@ class FromClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart(FromClient):
-    """Open the session; the first message. `history` is appended as by `item.create`."""
+    """Open the session; the first message. `history` is appended as by `item.create`.
+
+    `normalize`: the text of responses is Markdown with numbers and signs, to be spoken as words.
+    """
 
     type: Literal["session.start"] = "session.start"
     model: str | None = None
@@ -46,6 +49,7 @@ class SessionStart(FromClient):
     timestamps: Literal["none", "words"] = "none"
     flow: Flow | None = None
     stall_flush_ms: Annotated[int, Range(0, 60_000)] | None = None
+    normalize: bool = False
     layout: Layout = "training"
     text_only_user: TextOnlyUser = "include"
     history: tuple[NewItem, ...] = ()
@@ -62,6 +66,7 @@ class SessionUpdate(FromClient):
     timestamps: Literal["none", "words"] | None = None
     flow: Flow | None = None
     stall_flush_ms: Annotated[int, Range(0, 60_000)] | None = None
+    normalize: bool | None = None
     metadata: dict[str, Any] | None = None
 
 
@@ -132,6 +137,7 @@ class ResponseStart(FromClient):
     commit: bool = True
     voice: str | VoiceRef | None = None
     generation: Generation | None = None
+    normalize: bool | None = None
     text: str | None = None
     end: bool = False
     metadata: dict[str, Any] | None = None

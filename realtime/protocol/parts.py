@@ -15,6 +15,7 @@ Id = Annotated[str, Length(1, 128)]
 EventId = Annotated[str, Length(1, 64)]
 Delta = Annotated[str, Length(1, 4096, "text_too_long")]
 Text = Annotated[str, Length(0, 8000, "text_too_long")]
+SpokenText = Annotated[str, Length(0, 80_000, "text_too_long")]
 Position = Annotated[float, Range(0, 86_400_000)]
 
 Role = Literal["user", "assistant", "system"]
@@ -115,11 +116,15 @@ class ItemAudio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem:
-    """A history item as a client gives it: text, sound, or both."""
+    """A history item as a client gives it: text, sound, or both.
+
+    `spoken_text` is what the model is shown in place of `text`.
+    """
 
     role: Role
     id: Id | None = None
     text: Text | None = None
+    spoken_text: SpokenText | None = None
     audio: ItemAudio | None = None
 
 
@@ -128,7 +133,8 @@ class Item:
     """A history item. An assistant item's `text` and `audio_ms` are what was heard of it.
 
     `in_context` is false once the model no longer sees it. `exact` is false where `text` is an
-    estimate. `generated_text` is there where it differs from `text`.
+    estimate. `generated_text` is there where it differs from `text`, and so is `spoken_text`: the
+    text heard as `normalize` put it for the model.
     """
 
     id: str
@@ -138,6 +144,7 @@ class Item:
     in_context: bool = True
     exact: bool = True
     generated_text: str | None = None
+    spoken_text: str | None = None
     audio: ItemAudio | None = None
 
 

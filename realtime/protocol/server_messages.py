@@ -49,6 +49,7 @@ class SessionStarted(FromServer):
     timestamps: Literal["none"] = "none"
     flow: Flow
     stall_flush_ms: int
+    normalize: bool = False
     layout: Layout
     text_only_user: TextOnlyUser
     limits: Limits
@@ -70,6 +71,7 @@ class SessionUpdated(FromServer):
     generation: Generation
     flow: Flow
     stall_flush_ms: int
+    normalize: bool = False
     metadata: dict[str, Any] | None = None
 
 

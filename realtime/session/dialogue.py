@@ -107,6 +107,7 @@ class Dialogue:
                 generation=with_defaults(settings.generation, self._model),
                 flow=settings.flow,
                 stall_flush_ms=settings.stall_flush_ms,
+                normalize=settings.normalize,
                 layout=settings.layout,
                 text_only_user=settings.text_only_user,
                 limits=self._config.limits,
@@ -185,6 +186,7 @@ class Dialogue:
                 generation=with_defaults(settings.generation, self._model),
                 flow=settings.flow,
                 stall_flush_ms=settings.stall_flush_ms,
+                normalize=settings.normalize,
                 metadata=settings.metadata,
             )
         )

@@ -12,6 +12,7 @@ import numpy as np
 from engine.api import U16Codes
 from engine.models.realtime_prompt import Turn
 from engine.text.plain import join_surrogates
+from engine.text.wording import Piece, Wording
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import Limits
 from realtime.protocol.messages import Item, ItemAudio, NewItem
@@ -76,13 +77,15 @@ class History:
         if not text.strip() and not len(codes):
             raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")
         item_id = self._checked_id(new.id, "item.id")
-        part = Part(text, tuple(self._encode(text)), codes)
+        spoken = text if new.spoken_text is None else join_surrogates(new.spoken_text)
+        part = Part(Wording((Piece(spoken, text),)), tuple(self._encode(spoken)), codes)
         return HistoryItem(item_id, new.role, (part,), (part,), self.context)
 
     def user_item(self, text: str, item_id: str | None) -> HistoryItem:
         """Make a user item whose sound is not there yet; raises `ProtocolError`."""
         text = join_surrogates(text)
-        part = Part(text, tuple(self._encode(text)), self._clock.no_codes())
+        ids = tuple(self._encode(text))
+        part = Part(Wording.verbatim(text), ids, self._clock.no_codes())
         item_id = self._checked_id(item_id, "item_id")
         return HistoryItem(item_id, "user", (part,), (part,), self.context)
 
@@ -193,6 +196,7 @@ class History:
         """Return an item as clients see it."""
         codes = np.concatenate([part.codes for part in item.parts])
         generated = "".join(part.text for part in item.generated)
+        spoken = "".join(part.wording.spoken for part in item.parts)
         return Item(
             id=item.id,
             role=item.role,
@@ -201,5 +205,6 @@ class History:
             in_context=item.context == self.context,
             exact=item.exact,
             generated_text=generated if generated != item.text else None,
+            spoken_text=spoken if spoken != item.text else None,
             audio=ItemAudio(codes=codes.astype("<u2").tobytes()) if audio and len(codes) else None,
         )

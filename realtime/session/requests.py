@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from engine.models.realtime_prompt import RealtimePrompt
+from engine.text.normalise.normaliser import AsWritten, Normaliser
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.messages import Context, ResponseStart
 from realtime.session.history import History
@@ -70,11 +71,13 @@ class Requests:
             metadata=message.metadata,
             started_ms=now_ms,
         )
+        normalize = settings.normalize if message.normalize is None else message.normalize
         text = SpokenText(
             request.row,
             self._prompt.tokenizer,
             lambda: self._prompt.next_prefix(settings.layout),
             limits.text_chars,
+            Normaliser() if normalize else AsWritten(),
         )
         text.check_room(len(message.text or ""))
         return Response(request, text, self._clock, self._prompt.prefill_text_len)

@@ -138,7 +138,7 @@ class Response:
         """When to flush, so that text already given is spoken and not held for more."""
         since_ms = self.starved_since_ms()
         segment = self.text.open_segment
-        if since_ms is None or segment is None or segment.is_blank:
+        if since_ms is None or segment is None or segment.is_empty:
             return None
         return since_ms + self.request.stall_flush_ms if self.request.stall_flush_ms else None
 
@@ -157,8 +157,8 @@ class Response:
             if end > start:
                 whole = segment.end_frame is not None
                 ids = segment.ids[: segment.consumed] if whole else segment.ids
-                text = self.text.text_of(segment) if whole else segment.text
-                parts.append(Part(text, tuple(ids), codes[start:end], whole))
+                wording = self.text.wording_of(segment) if whole else segment.wording
+                parts.append(Part(wording, tuple(ids), codes[start:end], whole))
             start = end
         return tuple(parts)
 
@@ -172,9 +172,7 @@ class Response:
                 end_frame = start_frame
             if end_frame is None:
                 break
-            chars = len(segment.raw)
-            if segment.consumed < len(segment.ids):
-                chars = min(chars, len(self.text.text_of(segment)))
+            chars = len(self.text.wording_of(segment).written)
             reports.append(
                 ResponseSegment(
                     reply_to=segment.reply_to,

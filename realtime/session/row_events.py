@@ -82,7 +82,7 @@ class RowEvents:
         if event.index < len(spoken) and event.reason != "budget":
             part = response.parts()[-1:]
             for learned in part:
-                self._rate.learn(learned.text, self._clock.length_ms(learned.codes))
+                self._rate.learn(learned.wording.spoken, self._clock.length_ms(learned.codes))
         is_last = response.text.ended and all(s.end_frame is not None for s in spoken)
         if not is_last and response.samples:
             self._send_audio(response, self._no_sound(), Flags.LAST_OF_SEGMENT)

@@ -79,6 +79,7 @@ class Settings:
     generation: Generation
     flow: Flow
     stall_flush_ms: int
+    normalize: bool
     layout: Layout
     text_only_user: TextOnlyUser
     metadata: dict[str, Any] | None
@@ -111,6 +112,7 @@ def negotiate(
         generation=message.generation or Generation(),
         flow=_flow(message.flow or Flow(), config),
         stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,
+        normalize=message.normalize,
         layout=message.layout,
         text_only_user=message.text_only_user,
         metadata=message.metadata,
@@ -129,6 +131,8 @@ def update(
         changes["flow"] = _flow(message.flow, config)
     if message.stall_flush_ms is not None:
         changes["stall_flush_ms"] = message.stall_flush_ms
+    if message.normalize is not None:
+        changes["normalize"] = message.normalize
     if message.metadata is not None:
         changes["metadata"] = message.metadata
     return dataclasses.replace(settings, **changes)

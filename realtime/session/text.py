@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.api import Command, End, Feed, Flush, I32Grid
 from engine.text.incremental import IncrementalTokenizer
+from engine.text.normalise.normaliser import AsWritten, Normaliser
 from engine.text.plain import PlainTokenizer, join_surrogates
+from engine.text.wording import EMPTY, Piece, Wording, merged, spoken_chars
 from realtime.protocol.errors import ProtocolError
 
 
@@ -15,27 +17,26 @@ from realtime.protocol.errors import ProtocolError
 class TextSegment:
     """A stretch of text between flushes.
 
-    `first_char` counts code points of the response's text. `over`: no more text. `end_frame` and
-    `consumed` come from the engine; a blank segment is never given to it.
+    `first_char` counts code points of the response's text as it was written. `is_empty`: nothing
+    was written but white space; `is_blank`: nothing of it is spoken. `over`: no more text.
+    `end_frame` and `consumed` come from the engine; a blank segment is never given to it.
     """
 
     first_char: int
-    raw: str = ""
+    wording: Wording = EMPTY
+    is_empty: bool = True
+    is_blank: bool = True
     ids: list[int] = dataclasses.field(default_factory=list)
     over: bool = False
     reply_to: str | None = None
     end_frame: int | None = None
     consumed: int = 0
 
-    @property
-    def is_blank(self) -> bool:
-        """Whether there is nothing to speak."""
-        return not self.raw.strip()
-
-    @property
-    def text(self) -> str:
-        """The text, halves of surrogate pairs joined."""
-        return join_surrogates(self.raw)
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Append to the text."""
+        self.wording = Wording(tuple(merged([*self.wording.pieces, *pieces])))
+        self.is_empty = self.is_empty and not any(piece.written.strip() for piece in pieces)
+        self.is_blank = self.is_blank and not any(piece.spoken.strip() for piece in pieces)
 
 
 class SpokenText:
@@ -50,6 +51,7 @@ class SpokenText:
         tokenizer: PlainTokenizer,
         next_prefix: Callable[[], I32Grid],
         max_chars: int,
+        normaliser: Normaliser | AsWritten,
     ) -> None:
         self.segments: list[TextSegment] = []
         self.commands: list[Command] = []
@@ -57,6 +59,8 @@ class SpokenText:
         self.ended = False
         self._row = row
         self._tokenizer = tokenizer
+        self._normaliser = normaliser
+        self._high_surrogate = ""
         self._incremental = IncrementalTokenizer(tokenizer)
         self._held: list[int] = []
         self._next_prefix = next_prefix
@@ -97,11 +101,10 @@ class SpokenText:
     def add(self, delta: str) -> None:
         """Append text; raises `ProtocolError` and changes nothing when it is too long."""
         self.check_room(len(delta))
-        segment = self.open_segment or self._begin()
-        segment.raw += delta
         self.chars += len(delta)
-        self._held += self._incremental.feed(delta)
-        self._feed(segment)
+        segment = self.open_segment or self._begin()
+        segment.is_empty = segment.is_empty and not delta.strip()
+        self._speak(segment, self._normaliser.feed(self._join_surrogates(delta)))
 
     def flush(self, reply_to: str | None) -> None:
         """End the segment; what follows opens another."""
@@ -128,18 +131,37 @@ class SpokenText:
         if not segment.over:
             self._carry_on_after(segment)
 
-    def text_of(self, segment: TextSegment) -> str:
+    def wording_of(self, segment: TextSegment) -> Wording:
         """The part of a spoken segment's text whose ids were consumed."""
         if segment.consumed >= len(segment.ids):
-            return segment.text
-        return self._tokenizer.decode(segment.ids[: segment.consumed]).rstrip("\ufffd")
+            return segment.wording
+        return self._split_after(segment, segment.ids[: segment.consumed])[0]
+
+    def _split_after(self, segment: TextSegment, ids: list[int]) -> tuple[Wording, Wording]:
+        decoded = self._tokenizer.decode(ids).rstrip("\ufffd")
+        return segment.wording.split(spoken_chars(segment.wording.spoken, decoded))
 
     def _begin(self) -> TextSegment:
         self._incremental = IncrementalTokenizer(self._tokenizer)
-        self.segments.append(TextSegment(first_char=self.chars))
+        last = self.segments[-1] if self.segments else TextSegment(0)
+        self.segments.append(TextSegment(last.first_char + len(last.wording.written)))
         return self.segments[-1]
 
+    def _join_surrogates(self, delta: str) -> str:
+        """Return the text with the halves of pairs joined; one that came last waits."""
+        text = self._high_surrogate + delta
+        self._high_surrogate = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        return join_surrogates(text.removesuffix(self._high_surrogate))
+
+    def _speak(self, segment: TextSegment, pieces: list[Piece]) -> None:
+        segment.add(pieces)
+        self._held += self._incremental.feed("".join(piece.spoken for piece in pieces))
+        self._feed(segment)
+
     def _finish(self, segment: TextSegment, reply_to: str | None) -> None:
+        lone, self._high_surrogate = self._high_surrogate, ""
+        rest = self._normaliser.feed(join_surrogates(lone)) + self._normaliser.flush()
+        self._speak(segment, rest)
         self._held += self._incremental.finish()
         self._feed(segment)
         self._held = []
@@ -156,13 +178,12 @@ class SpokenText:
     def _carry_on_after(self, segment: TextSegment) -> None:
         """The model ended a segment before its text did: the text still held opens the next."""
         held_ids = self._incremental.finish()
-        held_text = self._tokenizer.decode(held_ids)
+        segment.wording, rest = self._split_after(segment, segment.ids)
         segment.over = True
-        segment.raw = segment.raw[: max(0, len(segment.raw) - len(held_text))]
         self.commands.append(Flush(self._row, self._next_prefix()))
-        if held_text:
+        if held_ids or self._normaliser.held or self._high_surrogate:
             following = self._begin()
-            following.first_char -= len(held_text)
-            following.raw = held_text
+            following.add(rest.pieces)
+            following.is_empty = not (rest.written + self._normaliser.held).strip()
             self._held = held_ids
             self._feed(following)
