@@ -119,9 +119,14 @@ def engine_settings(
 
 def session_config(config: ServerConfig) -> SessionConfig:
     """Return what holds for every session; without libopus, there is all but Opus."""
+    common = SessionConfig(
+        stall_flush_ms=config.stall_flush_ms,
+        # The rest of the queue is for control messages.
+        queued_sound_bytes=config.max_queued_bytes * 3 // 4,
+    )
     try:
         pre_skip = OpusEncoder(OPUS_CLOCK_HZ).pre_skip
     except OpusUnavailable:
         codecs = tuple(codec for codec in DEFAULT_CONFIG.codecs if codec != "opus")
-        return SessionConfig(stall_flush_ms=config.stall_flush_ms, codecs=codecs)
-    return SessionConfig(stall_flush_ms=config.stall_flush_ms, opus_pre_skip=pre_skip)
+        return dataclasses.replace(common, codecs=codecs)
+    return dataclasses.replace(common, opus_pre_skip=pre_skip)

@@ -177,7 +177,7 @@ class Dialogue:
             self._speaking.open_next(now_ms)
 
     def _update(self, message: SessionUpdate) -> None:
-        settings = update(self._speaking.settings, message, self._voices, self._config)
+        settings = update(self._speaking.settings, message, self._model, self._voices, self._config)
         self._speaking.settings = settings
         self._emitter.send(
             SessionUpdated(

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, get_args
 
+import numpy as np
+
 from engine.api import ModelInfo, U16Codes
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import DEFAULT_LIMITS, Limits
@@ -51,7 +53,7 @@ class SessionConfig:
     """What the server decides for all sessions.
 
     `opus_pre_skip` is in samples at 48 kHz. `prebuffer_ms` is how much a listener gathers before
-    it plays.
+    it plays. `queued_sound_bytes` of sound, as f32, may wait for one client.
     """
 
     server: str = "moss-realtime"
@@ -60,6 +62,7 @@ class SessionConfig:
     stall_flush_ms: int = 800
     ack_max_ahead_ms: int = 4000
     prebuffer_ms: int = 0
+    queued_sound_bytes: int = 6 << 20
     warm_pin_s: float = 600.0
     opus_pre_skip: int = 312
     start_timeout_ms: int = 10_000
@@ -110,7 +113,7 @@ def negotiate(
         ),
         input_audio=input_format(message.input_audio or InputRequest(), model, config.codecs),
         generation=message.generation or Generation(),
-        flow=_flow(message.flow or Flow(), config),
+        flow=_flow(message.flow or Flow(), model, config),
         stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,
         normalize=message.normalize,
         layout=message.layout,
@@ -120,7 +123,11 @@ def negotiate(
 
 
 def update(
-    settings: Settings, message: SessionUpdate, voices: Voices, config: SessionConfig
+    settings: Settings,
+    message: SessionUpdate,
+    model: ModelInfo,
+    voices: Voices,
+    config: SessionConfig,
 ) -> Settings:
     """Return the settings with the fields that the message gives; raises `ProtocolError`."""
     _refuse_words(message.timestamps)
@@ -128,7 +135,7 @@ def update(
     if message.voice is not None:
         changes["voice"] = find_voice(voices, message.voice)
     if message.flow is not None:
-        changes["flow"] = _flow(message.flow, config)
+        changes["flow"] = _flow(message.flow, model, config)
     if message.stall_flush_ms is not None:
         changes["stall_flush_ms"] = message.stall_flush_ms
     if message.normalize is not None:
@@ -161,8 +168,11 @@ def _refuse_words(timestamps: str | None) -> None:
         )
 
 
-def _flow(flow: Flow, config: SessionConfig) -> Flow:
-    if flow.max_ahead_ms is not None:
-        return flow
+def _flow(flow: Flow, model: ModelInfo, config: SessionConfig) -> Flow:
+    """Settle how far a response may run ahead; all of a session's together fit its queue."""
+    responses = 1 + config.limits.parallel_responses
+    bytes_per_s = model.rate_hz * model.channels * np.dtype(np.float32).itemsize
+    room_ms = 1000 * config.queued_sound_bytes // (responses * bytes_per_s)
     default_ms = config.ack_max_ahead_ms if flow.mode == "ack" else config.limits.max_ahead_ms
-    return Flow(mode=flow.mode, max_ahead_ms=default_ms)
+    wanted_ms = default_ms if flow.max_ahead_ms is None else flow.max_ahead_ms
+    return Flow(mode=flow.mode, max_ahead_ms=min(wanted_ms, room_ms))

@@ -62,7 +62,7 @@ def test_the_defaults(new_talk):
     )
     assert (started.audio.codec, started.audio.sample_rate) == ("pcm_s16le", 24000)
     assert started.audio.frame_samples == 1920
-    assert (started.flow.mode, started.flow.max_ahead_ms) == ("none", 60000)
+    assert (started.flow.mode, started.flow.max_ahead_ms) == ("none", 13107)
     assert started.resumed is False
 
 
@@ -162,7 +162,7 @@ def test_an_update_counts_from_the_next_response(talk):
     talk.say("response.start", response_id="r2", context="none")
     first, second = talk.opens()
     assert (first.sampling.top_k, second.sampling.top_k) == (30, 5)
-    assert (first.max_ahead_ms, second.max_ahead_ms) == (60000, 1000)
+    assert (first.max_ahead_ms, second.max_ahead_ms) == (13107, 1000)
 
 
 def test_an_update_keeps_what_it_does_not_name(talk):
@@ -288,3 +288,17 @@ def test_an_idle_session_closes_but_a_speaking_one_does_not(talk):
     talk.wait(1)
     assert talk.closed.code == 4408
     assert talk.messages()[-1].reason == "idle"
+
+
+@pytest.mark.parametrize(
+    ("flow", "effective_ms"),
+    [({}, 2000), ({"max_ahead_ms": 60_000}, 2000), ({"mode": "ack", "max_ahead_ms": 900}, 900)],
+)
+def test_all_responses_at_once_fit_the_queue(new_talk, flow, effective_ms):
+    """Five responses of f32 at 24 kHz, each two seconds ahead."""
+    talk = new_talk(SessionConfig(queued_sound_bytes=5 * 2 * 24_000 * 4))
+    started = only(talk.say("session.start", flow=flow))
+    assert started.flow.max_ahead_ms == effective_ms
+    talk.start()
+    assert talk.opens()[0].max_ahead_ms == effective_ms
+    assert only(talk.say("session.update", flow={})).flow.max_ahead_ms == 2000
