@@ -29,8 +29,9 @@ class EngineConfig:
     """KV blocks of 16 grid rows kept for reuse by content."""
     codec_slots: int = 32
     """Decoder states: one per row in use, the others remember recent dialogues."""
-    encode_slots: int = 4
-    """Reference clips or user utterances encoded at the same time."""
+    encode_slots: int = 17
+    """Reference clips and user utterances encoded at the same time. One is kept for what is
+    complete; a user who finds none free is encoded after the commit."""
     prefill_budget_grid_rows: int = 256
     """Grid rows of prefill that may run beside one decode step."""
     chunk_ramp_frames: tuple[int, ...] = (1, 4, 15)

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.2
 RETRY_AFTER_MS = 1000
+MOST_ENCODE_WAITS = 4
+"""Ticks: fewer than the frames of a user's piece, as a tick takes no longer than a frame."""
 
 
 class Engine:
@@ -42,6 +44,7 @@ class Engine:
         self._frames_total = 0
         self._tick_ms = 0.0
         self._heartbeat_at = 0.0
+        self._encode_waits = 0  # ticks since the last chance to encode
 
     def submit(self, command: api.Command) -> None:
         """Queue a command; commands are applied in order, between ticks."""
@@ -72,10 +75,11 @@ class Engine:
         prefilled = self._prefill()
         spoken = self._speak()
         sounded = self._sound()
-        encoded = self._encode()
+        busy = prefilled or spoken or sounded
+        encoded = self._encode(busy)
         self._progress += 1
         self._heartbeat()
-        busy = prefilled or spoken or sounded or encoded
+        busy = busy or encoded
         if busy:
             self._tick_ms = (time.monotonic() - started) * 1e3
         return busy
@@ -335,11 +339,22 @@ class Engine:
 
     # the rest
 
-    def _encode(self) -> bool:
-        event = self.parts.encoder.run()
-        if event is not None:
+    def _encode(self, busy: bool) -> bool:
+        """Encode a piece, unless sound is due before it would be through.
+
+        An engine that never has time for it does it all the same now and then: often enough to
+        keep up with people who speak.
+        """
+        encoder, codec = self.parts.encoder, self.parts.codec
+        self._encode_waits += 1
+        is_due = codec.least_lead_ms() < self._tick_ms + encoder.call_ms
+        if busy and is_due and self._encode_waits < MOST_ENCODE_WAITS:
+            return False
+        self._encode_waits = 0
+        events = encoder.run()
+        for event in events:
             self._publish(event)
-        return event is not None
+        return bool(events)
 
     def _is_stopped(self) -> bool:
         if self._stop_at is None:

@@ -92,6 +92,7 @@ def _encode_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> E
         config.encode_slots,
         samples_per_frame=info.samples_per_frame,
         n_vq=info.n_vq,
+        deterministic=config.deterministic,
     )
 
 

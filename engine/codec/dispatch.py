@@ -8,6 +8,7 @@ replies: a slot that already holds them is reused or set back, else they are dec
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -163,14 +164,24 @@ class CodecStage:
         valid = ((frames >= 0) & (frames < self._codebook_size)).all(1)
         return _Chunk(row, voice, frames[valid], frames, first, valid)
 
+    def least_lead_ms(self) -> float:
+        """How long the listener who runs dry first still has sound; infinite if none will.
+
+        A parked row's listener is not waited for.
+        """
+        waiting = [v for v in self._voices.values() if v.samples and not v.parked]
+        return min((self._lead_ms(voice) for voice in waiting), default=math.inf)
+
+    def _lead_ms(self, voice: _Voice) -> float:
+        played_ms = (time.monotonic_ns() - voice.started_ns) / 1e6
+        return 1e3 * voice.samples / self._rate_hz - played_ms
+
     def _leaves_early(self, voice: _Voice, next_frame_ms: float) -> bool:
         if voice.ending:
             return True
         if self._deterministic:
             return False
-        played_ms = (time.monotonic_ns() - voice.started_ns) / 1e6
-        lead_ms = 1e3 * voice.samples / self._rate_hz - played_ms
-        return voice.parked or lead_ms < 2 * next_frame_ms
+        return voice.parked or self._lead_ms(voice) < 2 * next_frame_ms
 
     def _decode(self, chunks: list[_Chunk]) -> list[Frames]:
         slots = [chunk.voice.slot for chunk in chunks]

@@ -1,8 +1,15 @@
-"""Encode sound to codes as it arrives: reference voices and what the user said."""
+"""Encode sound to codes as it arrives: reference voices and what users say.
+
+Several streams are encoded in one call, in pieces of a few frames. A user's piece is short, so that
+little is left to do when the user stops speaking.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,28 +17,49 @@ import torch
 from engine.api import Encode, Encoded, F32Samples, Failed, U16Codes
 from engine.codec.stream import EncoderStream
 
-PIECE_FRAMES = 12
-"""Frames of one encode call: below a tick's worth of work."""
+log = logging.getLogger(__name__)
+
+USER_PIECE_FRAMES = 6
+CLIP_PIECE_FRAMES = 12
+RESERVED_SLOTS = 1
+"""Only for streams that are complete, which give their slot back soon: a user may never finish."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Stream:
+    id: int
+    whole: bool  # the loudness rule needs the whole clip first
+    piece_frames: int
     slot: int | None = None
     pcm: list[F32Samples] = dataclasses.field(default_factory=list)
+    samples: int = 0  # in `pcm`
     ended: bool = False
-    whole: bool = False  # the loudness rule needs the whole clip first
     first_frame: int = 0
+
+    def take(self, samples: int) -> F32Samples:
+        """Remove and return the first samples."""
+        pcm = np.concatenate(self.pcm)
+        self.pcm, self.samples = [pcm[samples:]], len(pcm) - samples
+        return pcm[:samples]
 
 
 class EncodeStage:
-    """Streams that are being encoded, one piece of one stream at a time, oldest first."""
+    """Streams that are being encoded, oldest first; each holds one of `slots` while it is."""
 
     def __init__(
-        self, stream: EncoderStream, slots: int, *, samples_per_frame: int, n_vq: int
+        self,
+        stream: EncoderStream,
+        slots: int,
+        *,
+        samples_per_frame: int,
+        n_vq: int,
+        deterministic: bool = False,
     ) -> None:
-        self._stream = stream
+        self.call_ms = 0.0
+        self._encoder = stream
         self._n_vq = n_vq
         self._samples_per_frame = samples_per_frame
+        self._least_batch = 4 if deterministic else 1  # see `CodecStage`
         self._free = list(range(slots))
         self._streams: dict[int, _Stream] = {}
 
@@ -42,10 +70,14 @@ class EncodeStage:
 
     def add(self, command: Encode) -> None:
         """Take more sound of a stream; the first sound opens it."""
-        stream = self._streams.setdefault(command.stream, _Stream())
+        stream = self._streams.get(command.stream)
+        if stream is None:
+            whole = command.loudness == "normalise"
+            piece = CLIP_PIECE_FRAMES if whole else USER_PIECE_FRAMES
+            stream = self._streams[command.stream] = _Stream(command.stream, whole, piece)
         stream.pcm.append(command.pcm)
+        stream.samples += len(command.pcm)
         stream.ended = command.end
-        stream.whole = command.loudness == "normalise"
 
     def cancel(self, stream_id: int) -> None:
         """Forget a stream."""
@@ -58,51 +90,77 @@ class EncodeStage:
         for stream_id in list(self._streams):
             self.cancel(stream_id)
 
-    def run(self) -> Encoded | Failed | None:
-        """Encode one piece."""
-        for stream_id, stream in self._streams.items():
-            if stream.whole and not stream.ended:
-                continue
-            if stream.slot is None and not self._take_slot(stream):
-                continue
-            pcm = np.concatenate(stream.pcm)
-            frames = min(PIECE_FRAMES, len(pcm) // self._samples_per_frame)
-            if frames == PIECE_FRAMES or stream.ended:
-                return self._encode(stream_id, stream, pcm, frames)
-        return None
+    def run(self) -> list[Encoded | Failed]:
+        """Encode the next piece of the stream that came first, and of those that have as much."""
+        batch, frames = self._next_batch()
+        started = time.monotonic()
+        events = self._encode(batch, frames)
+        if events:
+            self.call_ms = (time.monotonic() - started) * 1e3
+        return events
 
-    def _take_slot(self, stream: _Stream) -> bool:
-        if not self._free:
+    def _next_batch(self) -> tuple[list[_Stream], int]:
+        batch: list[_Stream] = []
+        frames = 0
+        for stream in self._streams.values():
+            ready = self._ready_frames(stream)
+            if ready is None or (batch and ready != frames) or not self._has_slot(stream):
+                continue
+            batch.append(stream)
+            frames = ready
+        return batch, frames
+
+    def _ready_frames(self, stream: _Stream) -> int | None:
+        """Frames of the stream's next piece; None while too little of it has come."""
+        if stream.whole and not stream.ended:
+            return None
+        frames = min(stream.piece_frames, stream.samples // self._samples_per_frame)
+        return frames if stream.ended or frames == stream.piece_frames else None
+
+    def _has_slot(self, stream: _Stream) -> bool:
+        if stream.slot is not None:
+            return True
+        if len(self._free) <= (0 if stream.ended else RESERVED_SLOTS):
             return False
         stream.slot = self._free.pop()
-        self._stream.reset(stream.slot)
+        self._encoder.reset(stream.slot)
         if stream.whole:
             stream.pcm = [normalise_loudness(np.concatenate(stream.pcm))]
             stream.whole = False
         return True
 
-    def _encode(
-        self, stream_id: int, stream: _Stream, pcm: F32Samples, frames: int
-    ) -> Encoded | Failed:
+    def _encode(self, batch: Sequence[_Stream], frames: int) -> list[Encoded | Failed]:
         samples = frames * self._samples_per_frame
-        stream.pcm = [pcm[samples:]]
-        done = stream.ended and len(pcm) - samples < self._samples_per_frame
-        first, stream.first_frame = stream.first_frame, stream.first_frame + frames
+        pieces = [stream.take(samples) for stream in batch]
         try:
-            codes = self._codes(stream, pcm[:samples])
-        except Exception as error:  # a broken clip must not stop the engine
-            self.cancel(stream_id)
-            return Failed("encode", str(stream_id), f"{type(error).__name__}: {error}")
-        if done:
-            self.cancel(stream_id)
-        return Encoded(stream_id, first, codes, done)
+            codes = self._codes(batch, pieces, frames)
+        except Exception as error:  # what is broken must not stop the engine
+            log.exception("encode_streams=%s failed", [stream.id for stream in batch])
+            return [self._failed(stream, error) for stream in batch]
+        return [self._encoded(stream, new) for stream, new in zip(batch, codes, strict=True)]
 
-    def _codes(self, stream: _Stream, pcm: F32Samples) -> U16Codes:
-        if not len(pcm):
-            return np.zeros((0, self._n_vq), np.uint16)
-        assert stream.slot is not None
-        codes = self._stream.step([stream.slot], torch.tensor(pcm)[None, None])
-        return codes[0].cpu().numpy().astype(np.uint16)
+    def _codes(
+        self, batch: Sequence[_Stream], pieces: Sequence[F32Samples], frames: int
+    ) -> Sequence[U16Codes]:
+        if not frames:
+            return [np.zeros((0, self._n_vq), np.uint16) for _ in batch]
+        slots = [stream.slot for stream in batch if stream.slot is not None]
+        padding = max(0, self._least_batch - len(batch))
+        wav = np.stack([*pieces, *[np.zeros_like(pieces[0])] * padding])
+        slots += [self._encoder.scratch_slot] * padding
+        codes = self._encoder.step(slots, torch.from_numpy(wav)[:, None])
+        return list(codes.cpu().numpy().astype(np.uint16)[: len(batch)])
+
+    def _encoded(self, stream: _Stream, codes: U16Codes) -> Encoded:
+        first, stream.first_frame = stream.first_frame, stream.first_frame + len(codes)
+        done = stream.ended and stream.samples < self._samples_per_frame
+        if done:
+            self.cancel(stream.id)
+        return Encoded(stream.id, first, codes, done)
+
+    def _failed(self, stream: _Stream, error: Exception) -> Failed:
+        self.cancel(stream.id)
+        return Failed("encode", str(stream.id), f"{type(error).__name__}: {error}")
 
 
 def normalise_loudness(pcm: F32Samples) -> F32Samples:

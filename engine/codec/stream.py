@@ -215,8 +215,9 @@ class EncoderStream:
         attentions = self.pool.attentions(slots, frames)
         stream = self._codec.interleave(wav.to(self._codec.device))
         latents = self._codec.encoder(stream, attentions).float()
+        codes = self._codec.quantizer.encode(latents, self.n_codebooks)
         self.pool.advance(slots, frames)
-        return self._codec.quantizer.encode(latents, self.n_codebooks)
+        return codes
 
     def frames(self, slot: int) -> int:
         """Frames that the slot's stream has encoded."""

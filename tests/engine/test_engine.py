@@ -305,6 +305,36 @@ def test_encode_gives_the_codes_of_the_whole_clip_in_any_pieces(harness):
     np.testing.assert_array_equal(results[0], results[1])
 
 
+def encoded_at(harness, ticks):
+    """In which of the next ticks an utterance of so many pieces was worked on."""
+    pcm = np.zeros(1920 * 6 * ticks, np.float32)
+    harness.send(api.Encode(1, harness.engine.parts.info.name, pcm, False, "keep"))
+    found = []
+    for tick in range(ticks):
+        before = len(harness.others)
+        harness.tick()
+        if any(isinstance(event, api.Encoded) for event in harness.others[before:]):
+            found.append(tick)
+    harness.send(api.CancelEncode(1))
+    harness.tick()
+    return found
+
+
+def test_encoding_gives_way_to_sound_that_is_due_but_not_for_ever(harness, monkeypatch):
+    row = harness.open(TEXT)
+    harness.tick(3)
+    codec = harness.engine.parts.codec
+    monkeypatch.setattr(codec, "least_lead_ms", lambda: 0.0)
+    assert np.diff(encoded_at(harness, 12)).tolist() == [4, 4]
+    monkeypatch.setattr(codec, "least_lead_ms", lambda: 1e6)
+    assert encoded_at(harness, 5) == [0, 1, 2, 3, 4]
+    harness.finish(row)
+
+
+def test_an_idle_engine_encodes_at_once(harness):
+    assert encoded_at(harness, 3) == [0, 1, 2]
+
+
 def test_a_failure_ends_only_the_rows_it_touched(harness, monkeypatch):
     good = harness.open(TEXT)
     harness.tick(10)
