@@ -10,20 +10,25 @@ from typing import Any
 from engine.train.evaluation.recogniser import Recogniser
 from engine.train.evaluation.scoring import Scored, by_voice, score, word_error_rate
 from engine.train.evaluation.similarity import VoicePrints, cosines
-from engine.train.evaluation.speech import Said
+from engine.train.evaluation.speech import Line, Said
 
 PLAUSIBLE = (0.5, 2.0)
 """A reply is plausible that ends by itself within these shares of the teacher's length."""
 
 
 class Measures:
-    """Measures speech against the teacher's speech of the same lines, in the same order."""
+    """Measures speech against the lengths of the teacher's, and against voices' references."""
 
-    def __init__(self, teacher: Sequence[Said], threads: int) -> None:
+    def __init__(self, teacher: Sequence[Said], references: Sequence[Said], threads: int) -> None:
         self._recogniser = Recogniser(threads)
         self._prints = VoicePrints()
-        self._references = self._prints.of(teacher)
-        self._lengths_s = [one.length_s for one in teacher]
+        self._references = self._prints.of(references, shortest_s=0)
+        self._lengths_s: dict[Line, float] = {}
+        self.expect(teacher)
+
+    def expect(self, teacher: Sequence[Said]) -> None:
+        """Take the length of each of these lines as what is to be expected."""
+        self._lengths_s |= {one.line: one.length_s for one in teacher}
 
     def of(self, said: Sequence[Said], *, ends: bool = False) -> dict[str, Any]:
         """Return word error rate, likeness and, with `ends`, how the replies ended."""
@@ -38,7 +43,7 @@ class Measures:
         }
         if ends:
             figures |= self._endings(said)
-        return figures | {"sentences": _rows(scored, said, self._lengths_s)}
+        return figures | {"sentences": self._rows(scored, said)}
 
     def _scored(self, said: Sequence[Said]) -> list[Scored]:
         heard = (self._recogniser.hear([one.sound], one.rate_hz)[0] for one in said)
@@ -50,8 +55,7 @@ class Measures:
     def _endings(self, said: Sequence[Said]) -> dict[str, Any]:
         low, high = PLAUSIBLE
         plausible = [
-            one.ended and low * length_s <= one.length_s <= high * length_s
-            for one, length_s in zip(said, self._lengths_s, strict=True)
+            one.ended and low <= one.length_s / self._lengths_s[one.line] <= high for one in said
         ]
         return {
             "ended_plausibly": statistics.fmean(plausible),
@@ -59,15 +63,13 @@ class Measures:
             "plausible_share_of_teacher_length": PLAUSIBLE,
         }
 
-
-def _rows(
-    scored: Sequence[Scored], said: Sequence[Said], lengths_s: Sequence[float]
-) -> list[dict[str, Any]]:
-    return [
-        dataclasses.asdict(one)
-        | {"length_s": sound.length_s, "teacher_s": length_s, "ended": sound.ended}
-        for one, sound, length_s in zip(scored, said, lengths_s, strict=True)
-    ]
+    def _rows(self, scored: Sequence[Scored], said: Sequence[Said]) -> list[dict[str, Any]]:
+        return [
+            dataclasses.asdict(one)
+            | {"length_s": sound.length_s, "ended": sound.ended}
+            | {"teacher_s": self._lengths_s[sound.line]}
+            for one, sound in zip(scored, said, strict=True)
+        ]
 
 
 def summary(name: str, figures: Mapping[str, Any]) -> str:

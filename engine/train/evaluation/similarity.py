@@ -22,12 +22,14 @@ class VoicePrints:
 
         self._encoder = VoiceEncoder("cpu", verbose=False)
 
-    def of(self, said: Sequence[Said]) -> dict[str, NDArray[np.float32]]:
-        """Return an embedding [256] for each voice that has at least six seconds of sound."""
+    def of(
+        self, said: Sequence[Said], *, shortest_s: float = SHORTEST_S
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return an embedding [256] for each voice that has enough sound."""
         prints = {}
         for voice in sorted({one.line.voice for one in said}):
             sound = pooled(said, voice, RATE_HZ)
-            if len(sound) >= SHORTEST_S * RATE_HZ:
+            if len(sound) and len(sound) >= shortest_s * RATE_HZ:
                 prints[voice] = self._encoder.embed_utterance(_level(sound))
         return prints
 

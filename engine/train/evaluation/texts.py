@@ -6,8 +6,8 @@ from pathlib import Path
 
 from engine.train.corpus.sentences import normalised
 
-NAMES = ("agent", "words", "final")
-"""Agent-like sentences, random words, and the set that is looked at only once."""
+NAMES = ("agent", "words", "final", "user")
+"""Agent-like sentences; random words; a set that is looked at only once; the user's turns."""
 
 _HERE = Path(__file__).parent / "texts"
 
