@@ -1,7 +1,7 @@
 PORT ?= 8000
 BIN := .venv/bin
 
-.PHONY: demo test check
+.PHONY: demo test check soak
 
 # Serve the shipped voice on loopback.
 demo:
@@ -20,3 +20,8 @@ check:
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n auto -m "not slow and not browser"
+
+# What needs the training packages: the teacher, the recogniser, a voice from nothing.
+soak:
+	@deploy/setup.sh train
+	@$(BIN)/python -m pytest tests/soak

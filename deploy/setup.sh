@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Make .venv and install what is missing on Debian or Ubuntu, saying in one line each what it does.
-# `deploy/setup.sh server` is enough to speak; `deploy/setup.sh dev` is for the tests as well.
+# `deploy/setup.sh server` is enough to speak, `deploy/setup.sh dev` is for the tests as well, and
+# `deploy/setup.sh train` for training and its tests.
 # Where nothing has changed since the last run it asks no package index anything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly TORCH=torch==2.13.0
+readonly RESEMBLYZER=resemblyzer==0.1.4
 readonly TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu
 
 say() { echo "setup: $*" >&2; }
@@ -80,18 +82,21 @@ install_torch() {
 }
 
 install_python_packages() {
-    local key extras=server
+    local key
+    local -A extras=([server]=server [dev]=server,dev [train]=server,dev,train)
+    local -A enough=([server]='server|dev|train' [dev]='dev|train' [train]=train)
     key=$(cat pyproject.toml deploy/setup.sh <("$python" -VV) | sha256sum | cut -d' ' -f1)
-    grep -qsx -e "$key $extra" -e "$key dev" .venv/installed && return
-    [ "$extra" = server ] || extras=server,dev
+    grep -qsxE "$key (${enough[$extra]})" .venv/installed && return
     say "installing Python packages into .venv (some minutes the first time)"
     install_torch
-    pip_install -e ".[$extras]"
+    pip_install -e ".[${extras[$extra]}]"
+    # It asks for a webrtcvad that has to be compiled; the extra has one that is.
+    [ "$extra" != train ] || pip_install --no-deps "$RESEMBLYZER"
     echo "$key $extra" >>.venv/installed
 }
 
 install_browser() {
-    if [ "$extra" = server ] || has_browser >/dev/null; then return; fi
+    if [ "$extra" != dev ] || has_browser >/dev/null; then return; fi
     browser_from_apt && return
     say "installing Chromium with Playwright"
     .venv/bin/python -m playwright install --with-deps chromium >/dev/null ||
@@ -99,7 +104,7 @@ install_browser() {
 }
 
 extra=${1:-}
-[ "$extra" = server ] || [ "$extra" = dev ] || stop "usage: deploy/setup.sh server|dev"
+[[ $extra =~ ^(server|dev|train)$ ]] || stop "usage: deploy/setup.sh server|dev|train"
 python=$(find_python) || stop "Python 3.11 or later is needed; run: sudo apt-get install -y python3"
 packages=$(missing_packages)
 # shellcheck disable=SC2086

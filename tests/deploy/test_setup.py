@@ -75,6 +75,20 @@ def test_a_second_run_installs_nothing(machine: Machine) -> None:
     assert machine.setup("server") == ([], "exit 0")
 
 
+def test_what_training_needs_is_enough_for_the_tests(machine: Machine) -> None:
+    calls, said = machine.setup("train")
+    assert any(call.endswith("-e .[server,dev,train]") for call in calls), said
+    assert calls[-1].endswith("--no-deps resemblyzer==0.1.4")
+    assert machine.setup("train") == machine.setup("server") == ([], "exit 0")
+    assert not any(" -m pip " in call for call in machine.setup("dev")[0])
+
+
+def test_tests_are_not_enough_for_training(machine: Machine) -> None:
+    machine.setup("dev")
+    calls, said = machine.setup("train")
+    assert any(call.endswith("-e .[server,dev,train]") for call in calls), said
+
+
 def test_a_changed_dependency_is_installed(machine: Machine) -> None:
     machine.setup("server")
     with (machine.checkout / "pyproject.toml").open("a") as file:
