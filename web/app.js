@@ -1,4 +1,5 @@
 /** Joins the page's controls to the dialogue and the player. */
+import { Access } from "./access.js";
 import { Captions } from "./captions.js";
 import { Conversation } from "./conversation.js";
 import { DialogueView, dialogueRows } from "./dialogue.js";
@@ -9,6 +10,7 @@ import { Wave } from "./wave.js";
 const byId = (id) => document.getElementById(id);
 const server = new URL(".", document.baseURI);
 
+const access = new Access(server);
 const measures = new Measures(byId("measures"));
 const captions = new Captions(byId("captions"));
 const dialogue = new DialogueView(byId("dialogue"));
@@ -21,7 +23,7 @@ const player = new Player({
   silenced: render,
 });
 const wave = new Wave(byId("wave"), player);
-const conversation = new Conversation(server, player, {
+const conversation = new Conversation(server, access, player, {
   changed: render,
   connection: showConnection,
   notice: showNotice,
@@ -51,11 +53,14 @@ function showConnection({ state, reason, retryInMs, model, voice }) {
     open: `Connected to ${model}`,
     lost: `Trying again in ${retryInMs / 1000} s`,
     closed: "Disconnected",
+    locked: "Locked",
   };
   byId("connection").textContent = texts[state];
   byId("connection").dataset.state = state;
   byId("reconnect").hidden = state !== "lost" && state !== "closed";
-  if (reason) showNotice(reason, true);
+  byId("access").hidden = state !== "locked";
+  if (state === "locked") byId("credential").focus();
+  if (reason && state !== "locked") showNotice(reason, true);
   else hideNotice();
   if (state === "open") showVoices(voice);
   render();
@@ -75,7 +80,7 @@ function hideNotice() {
 async function showVoices(current) {
   const select = byId("voice");
   try {
-    const answer = await fetch(new URL("v1/voices", server));
+    const answer = await access.fetch("v1/voices");
     const { data } = await answer.json();
     select.replaceChildren(...data.map(({ name }) => new Option(name, name)));
     select.value = current;
@@ -83,6 +88,19 @@ async function showVoices(current) {
   } catch {
     showNotice("The voices could not be listed; replies use the server's own choice.", true);
   }
+}
+
+async function unlock() {
+  const field = byId("credential");
+  if (!field.value.trim()) return;
+  const complaint = await access
+    .enter(field.value.trim())
+    .catch(() => "The server does not answer.");
+  field.value = "";
+  byId("access-problem").textContent = complaint;
+  if (complaint) return;
+  conversation.connect();
+  byId("reply").focus(); // the form is about to go
 }
 
 function speak() {
@@ -112,6 +130,10 @@ function showRate() {
   byId("rate").disabled = !byId("paced").checked;
 }
 
+byId("access").addEventListener("submit", (event) => {
+  event.preventDefault();
+  unlock();
+});
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   speak();

@@ -24,10 +24,10 @@ export class Conversation {
    * `handlers`: `changed()` when items or responses did, `connection({state, reason, retryInMs})`,
    * `notice(text, isError)`, `firstAudio(ms)`, `silence(ms)`, `done(message)`, `roundTrip(ms)`.
    */
-  constructor(base, player, handlers) {
+  constructor(base, access, player, handlers) {
     this.#player = player;
     this.#handlers = handlers;
-    this.#connection = new Connection(base, {
+    this.#connection = new Connection(base, access, {
       open: () => this.#greet(),
       message: (message) => this.#receive(message),
       audio: (buffer) => this.#receiveAudio(buffer),
@@ -290,12 +290,13 @@ export class Conversation {
     Object.assign(item, { text, exact, audio_ms: audio_end_ms, generated_text: whole });
   }
 
-  #lost({ reason, retryInMs }) {
+  #lost({ reason, retryInMs, needsAccess }) {
     this.#audio = null;
     if (this.isSpeaking) this.#player.stop();
     for (const response of this.responses) response.abort.abort();
     this.#responses.clear();
-    this.#handlers.connection({ state: retryInMs === null ? "closed" : "lost", reason, retryInMs });
+    const state = needsAccess ? "locked" : retryInMs === null ? "closed" : "lost";
+    this.#handlers.connection({ state, reason, retryInMs });
     this.#handlers.changed();
   }
 }

@@ -20,22 +20,26 @@ export class Connection {
   #timer = 0;
   #ping = 0;
   #base;
+  #access;
   #handlers;
 
   /**
-   * `base` is the server's URL. `handlers`: `open()`, `message(object)`, `audio(ArrayBuffer)`,
-   * `roundTrip(ms)` and `lost({reason, retryInMs})`, where `retryInMs` is null when it stays closed.
+   * `base` is the server's URL, `access` the page's credential. `handlers`: `open()`,
+   * `message(object)`, `audio(ArrayBuffer)`, `roundTrip(ms)` and `lost({reason, retryInMs,
+   * needsAccess})`, where `retryInMs` is null when it stays closed.
    */
-  constructor(base, handlers) {
+  constructor(base, access, handlers) {
     this.#base = base;
+    this.#access = access;
     this.#handlers = handlers;
   }
 
-  open() {
+  async open() {
     clearTimeout(this.#timer);
+    await this.#access.renew().catch(() => {}); // the socket finds out why
     const url = new URL("v1/speech", this.#base);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(url, SUBPROTOCOL);
+    const socket = new WebSocket(url, [SUBPROTOCOL, ...this.#access.subprotocols]);
     socket.binaryType = "arraybuffer";
     let opened = false;
     socket.onopen = () => {
@@ -79,19 +83,30 @@ export class Connection {
       this.#handlers.lost({ reason: final, retryInMs: null });
       return;
     }
+    const { reason, needsAccess } = opened
+      ? { reason: "The connection was lost." }
+      : await this.#whyRefused();
+    if (socket !== this.#socket) return;
+    if (needsAccess) {
+      this.#handlers.lost({ reason, retryInMs: null, needsAccess });
+      return;
+    }
     const wait = RETRY_MS[Math.min(this.#failures++, RETRY_MS.length - 1)];
     this.#timer = setTimeout(() => this.open(), wait);
-    const reason = opened ? "The connection was lost." : await this.#whyRefused();
-    if (socket === this.#socket) this.#handlers.lost({ reason, retryInMs: wait });
+    this.#handlers.lost({ reason, retryInMs: wait });
   }
 
   /** Browsers hide why a WebSocket was refused; ask over HTTP. */
   async #whyRefused() {
     try {
       const { ok } = await fetch(new URL("readyz", this.#base));
-      return ok ? "The server refused the connection." : "The server is still getting ready.";
+      if (!ok) return { reason: "The server is still getting ready." };
+      if (await this.#access.isMissing()) {
+        return { reason: "This server wants an API key or a client token.", needsAccess: true };
+      }
+      return { reason: "The server refused the connection." };
     } catch {
-      return "The server does not answer.";
+      return { reason: "The server does not answer." };
     }
   }
 }
