@@ -23,6 +23,10 @@ from realtime.protocol.messages import (
     Generation,
     History,
     HistoryGet,
+    InputAudioClear,
+    InputAudioCommit,
+    InputAudioCommitted,
+    InputRequest,
     Item,
     ItemAudio,
     ItemCreate,
@@ -62,10 +66,11 @@ class Session:
         self._replies: dict[str, Reply] = {}
         self._answers: dict[str, asyncio.Future[ServerMessage]] = {}
         self._lost: StreamInterrupted | None = None
+        self._input_error: ResponseFailed | None = None
 
     @property
     def rate_hz(self) -> int:
-        """Sample rate of the sound."""
+        """Sample rate of the sound; `started.audio` has the rest of its format."""
         return self.started.audio.sample_rate
 
     def say(
@@ -105,11 +110,42 @@ class Session:
         assert isinstance(answer, ItemCreated)
         return answer.item
 
+    async def send_user_audio(self, data: bytes) -> None:
+        """Send what the user says as it is recorded; `started.input_audio` is its format.
+
+        That is whole samples of one channel, or one Opus packet; raises `ValueError` for anything
+        else, and `ResponseFailed` if the server refused what was sent before.
+        """
+        self._raise_input_error()
+        for frame in self._core.user_audio(data):
+            await self._transmit(frame)
+
+    async def commit_user_audio(self, text: str | None = None) -> InputAudioCommitted:
+        """Make a turn of the user of what was sent, and its transcript if there is one.
+
+        A reply that is begun after this has heard it. Raises as `send_user_audio`.
+        """
+        answer = await self._ask(InputAudioCommit(m=1, event_id=self._event_id(), text=text))
+        self._raise_input_error()
+        assert isinstance(answer, InputAudioCommitted)
+        return answer
+
+    async def clear_user_audio(self) -> None:
+        """Forget the user audio since the last commit."""
+        await self.send(InputAudioClear(m=1))
+
+    def _raise_input_error(self) -> None:
+        error, self._input_error = self._input_error, None
+        if error:
+            raise error
+
     async def send(self, message: ClientMessage) -> None:
         """Send any message of the protocol; its `m` is set here."""
+        await self._transmit(self._core.send(message))
+
+    async def _transmit(self, data: bytes) -> None:
         if self._lost:
             raise self._lost
-        data = self._core.send(message)
         try:
             await self._websocket.send(data)
         except ConnectionClosed as error:
@@ -170,8 +206,7 @@ class Session:
     def _dispatch(self, message: ServerMessage | Sound | None) -> None:
         match message:
             case Sound() if reply := self._replies.get(message.response_id):
-                if message.pcm:
-                    reply.take(message.pcm)
+                reply.take(message.pieces, message.ms)
             case ResponseDone() if reply := self._replies.pop(message.response_id, None):
                 failure = message.error if message.status == "failed" else None
                 reply.end(
@@ -196,6 +231,8 @@ class Session:
             if error.code == "text_too_long":  # what was accepted before must not be spoken on
                 cancel = ResponseCancel(m=1, response_id=reply.response_id)
                 self._tasks.create_task(self.send(cancel), name=f"cancel-{reply.response_id}")
+        elif error.response_id is None:  # of no message that waits: only user audio is left
+            self._input_error = failure
 
     async def _ask(self, message: ClientMessage) -> ServerMessage:
         assert message.event_id
@@ -215,7 +252,8 @@ class Client:
     """`async with Client("http://127.0.0.1:8000") as session: ...`
 
     Opens a connection and a session; both end with the block. `api_key` may be a client token
-    instead. Raises `ServerRefused`.
+    instead. `audio` is the sound that replies come in, `input_audio` what the user's will be sent
+    as. Raises `ServerRefused`.
     """
 
     def __init__(
@@ -224,13 +262,20 @@ class Client:
         *,
         api_key: str | None = None,
         voice: str | None = None,
+        audio: AudioRequest = PCM,
+        input_audio: InputRequest | None = None,
         generation: Generation | None = None,
         history: tuple[NewItem, ...] = (),
     ) -> None:
         self._url = socket_url(url)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._start = SessionStart(
-            m=1, voice=voice, audio=PCM, generation=generation, history=history
+            m=1,
+            voice=voice,
+            audio=audio,
+            input_audio=input_audio,
+            generation=generation,
+            history=history,
         )
         self._tasks = asyncio.TaskGroup()
         self._websocket: ClientConnection

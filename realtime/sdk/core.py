@@ -6,7 +6,15 @@ import dataclasses
 
 from realtime.protocol.codec import decode_server, encode
 from realtime.protocol.errors import ProtocolError
-from realtime.protocol.frames import AudioFrame, Flags, epoch_is_before, is_audio, next_epoch
+from realtime.protocol.frames import (
+    OPUS_CLOCK_HZ,
+    AudioFrame,
+    Flags,
+    epoch_is_before,
+    is_audio,
+    next_epoch,
+    unpack_packets,
+)
 from realtime.protocol.messages import (
     ClientMessage,
     Interrupt,
@@ -15,17 +23,22 @@ from realtime.protocol.messages import (
     ServerMessage,
     SessionStarted,
 )
+from realtime.sdk.user_audio import UserAudioFrames
 
 SUBPROTOCOL = "moss.v1.msgpack"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sound:
-    """Sound of a response: s16le `pcm` whose first sample is the response's sample `pts`."""
+    """Sound of a response in the session's format: Opus packets, or one run of samples.
+
+    It lasts `ms`; its first sample is the response's sample `pts`.
+    """
 
     response_id: str
-    pcm: bytes
+    pieces: tuple[bytes, ...]
     pts: int
+    ms: float
     last: bool
 
 
@@ -35,6 +48,8 @@ class ClientCore:
     def __init__(self) -> None:
         self._sent = 0
         self._epoch = 0
+        self._clock_hz = OPUS_CLOCK_HZ
+        self._user_audio: UserAudioFrames
         self._responses: dict[int, ResponseStarted] = {}
         self._next_seq: dict[int, int] = {}
 
@@ -48,6 +63,13 @@ class ClientCore:
         assert isinstance(data, bytes)
         return data
 
+    def user_audio(self, data: bytes) -> list[bytes]:
+        """Return the messages that carry what the user says: one Opus packet, or whole samples.
+
+        Raises `ValueError` for anything else.
+        """
+        return self._user_audio.frames(data)
+
     def receive(self, data: str | bytes) -> ServerMessage | Sound | None:
         """Read what came; None for sound that is stale and for messages of a later version.
 
@@ -59,6 +81,9 @@ class ClientCore:
         match message:
             case SessionStarted():
                 self._epoch = message.epoch
+                audio = message.audio
+                self._clock_hz = OPUS_CLOCK_HZ if audio.codec == "opus" else audio.sample_rate
+                self._user_audio = UserAudioFrames(message.input_audio)
             case ResponseStarted():
                 self._responses[message.stream] = message
                 self._next_seq[message.stream] = 0
@@ -78,9 +103,16 @@ class ClientCore:
         if in_conversation and epoch_is_before(frame.epoch, self._epoch):
             return None
         last = Flags.LAST_OF_RESPONSE in frame.flags
-        return Sound(response.response_id, frame.payload, frame.pts, last)
+        ms = 1000 * frame.samples / self._clock_hz
+        return Sound(response.response_id, _pieces(frame), frame.pts, ms, last)
 
     def _forget(self, response_id: str) -> None:
         for stream, response in list(self._responses.items()):
             if response.response_id == response_id:
                 del self._responses[stream], self._next_seq[stream]
+
+
+def _pieces(frame: AudioFrame) -> tuple[bytes, ...]:
+    if Flags.PACKED in frame.flags:
+        return tuple(unpack_packets(frame.payload))
+    return (frame.payload,) if frame.payload else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from realtime.protocol.messages import (
@@ -19,16 +19,15 @@ from realtime.protocol.messages import (
 class Sender(Protocol):
     """What a reply needs of its session."""
 
-    @property
-    def rate_hz(self) -> int:
-        """Sample rate of the sound."""
-
     async def send(self, message: ClientMessage) -> None:
         """Send a message."""
 
 
 class Reply:
-    """One response being spoken: iterate it for its sound, s16le mono bytes, gap-free.
+    """One response being spoken: iterate it for its sound, gap-free, in the session's format.
+
+    That is runs of whole samples (16-bit mono unless another format was asked for), or one Opus
+    packet at a time. `taken_ms` is how much of it was taken.
 
     The iteration ends with the response; `done` then says how. It raises `ResponseFailed` when the
     response failed and `StreamInterrupted` when the connection was lost.
@@ -39,7 +38,7 @@ class Reply:
         self.done: ResponseDone | None = None
         self.taken_ms = 0.0
         self._session = session
-        self._sound: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._sound: asyncio.Queue[tuple[bytes, float] | None] = asyncio.Queue()
         self._error: BaseException | None = None
         self._ended = asyncio.Event()
         self._started = asyncio.Event()
@@ -47,9 +46,9 @@ class Reply:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield sound as it arrives."""
-        while (pcm := await self._sound.get()) is not None:
-            self.taken_ms += len(pcm) / 2 / self._session.rate_hz * 1000
-            yield pcm
+        while (piece := await self._sound.get()) is not None:
+            self.taken_ms += piece[1]
+            yield piece[0]
         self._sound.put_nowait(None)  # a second iteration ends as well
         if self._error:
             raise self._error
@@ -103,9 +102,10 @@ class Reply:
         """Note that `response.start` is sent; for the session."""
         self._started.set()
 
-    def take(self, pcm: bytes) -> None:
-        """Add sound; for the session."""
-        self._sound.put_nowait(pcm)
+    def take(self, pieces: Sequence[bytes], ms: float) -> None:
+        """Add sound that lasts `ms` in all; for the session."""
+        for piece in pieces:
+            self._sound.put_nowait((piece, ms / len(pieces)))
 
     def end(self, done: ResponseDone | None, error: BaseException | None = None) -> None:
         """End the response, once; for the session."""

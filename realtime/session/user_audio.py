@@ -171,8 +171,7 @@ class UserAudio:
         utterance = self._find(stream)
         if utterance and not utterance.is_damaged:
             utterance.is_damaged = True
-            error = ProtocolError("bad_audio", problem, reply_to=utterance.reply_to)
-            self._emitter.refuse(error)
+            self._emitter.refuse(ProtocolError("bad_audio", problem))
 
     def _find(self, stream: int) -> _Utterance | None:
         if self._current and self._current.stream == stream:
