@@ -83,6 +83,21 @@ def test_however_the_sound_is_cut_its_bytes_are_the_same(codec, rate_hz):
     assert len(payloads) == 1
 
 
+@pytest.mark.parametrize("rate_hz", RATES_HZ)
+@pytest.mark.parametrize("codec", [*LINEAR, *G711, "opus"])
+def test_a_tone_has_no_click_at_any_join(codec: str, rate_hz: int):
+    """A sample lost, repeated or faded shows as a jump that the tone itself never makes."""
+    hz, level = 200, 0.5
+    audio = dataclasses.replace(OPUS if codec == "opus" else PCM, codec=codec, sample_rate=rate_hz)
+    tone = (level * np.sin(2 * np.pi * hz / 24_000 * np.arange(24_000))).astype(np.float32)
+    pcm = heard(codec, encode_all(AudioStream(7, audio, FAKE_MODEL), tone, 480), OPUS.pre_skip)
+    clock_hz = 48_000 if codec == "opus" else rate_hz
+    steepest = level * 2 * np.pi * hz / clock_hz
+    rounding = 0.04 if codec in G711 else 0.002  # two half steps of the coarsest interval
+    middle = slice(clock_hz // 50, -clock_hz // 50)
+    assert np.abs(np.diff(pcm[middle])).max() < 1.1 * steepest + rounding
+
+
 @pytest.mark.parametrize("piece", [480, 1920])
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_opus_decodes_to_exactly_the_samples_of_the_response(rate_hz: int, piece: int):

@@ -3,9 +3,13 @@
 import numpy as np
 import opuslib
 import pytest
+import soundfile
+import torch
 
 from engine import api
+from engine.codec.codec import load_codec
 from engine.fake import FAKE_MODEL
+from engine.hub import DEFAULT_CODEC_DIR, DEFAULT_VOICES_DIR
 from engine.index_sound import chirp
 from realtime.protocol.frames import FRAME_TYPES, AudioFrame, Flags, pack_packets
 from realtime.server.audio.samples import encode_samples
@@ -159,3 +163,41 @@ async def test_clear_and_begin_again(run_server, eventually):
     ]
     pcm = np.concatenate(last)
     assert np.abs(pcm - chirp(0, len(pcm), MODEL_HZ))[200:-200].max() < 0.03
+
+
+@pytest.mark.slow
+async def test_the_shipped_codec_hears_a_voice_as_it_would_hear_the_whole_recording(run_server):
+    """In pieces of 20 ms, while the engine speaks; then the next reply is conditioned on it."""
+    server = run_server(None)
+    pcm16 = _recording()
+    async with raw_client(server.ws_url, "moss.v1.msgpack") as client:
+        await client.start(generation={"temperature": 0})
+        await client.say("r0", "One moment, please. I am listening to every word you say.")
+        for seq, start in enumerate(range(0, len(pcm16), 480)):
+            part = pcm16[start : start + 480]
+            await send_frame(client, "pcm_s16le", seq, part.tobytes(), len(part))
+        await client.send("input_audio.commit", text="Hello?")
+        await client.say("r1", "Hello.")
+        got = await client.until("response.done")
+        while got[-1]["response_id"] != "r1":
+            got += await client.until("response.done")
+        await client.send("history.get", audio=True)
+        [user] = [i for i in (await client.until("history"))[-1]["items"] if i["role"] == "user"]
+    assert got[-1]["status"] == "completed"
+    codes = np.frombuffer(user["audio"]["codes"], "<u2").reshape(-1, server.services.prompt.n_vq)
+    expected = _codes_of_the_whole(pcm16, codes.shape[1])
+    # Floating-point ties may fall either way: 6 frames and a clip are products of other shapes.
+    assert codes.shape == expected.shape
+    assert (codes == expected).mean() > 0.99
+
+
+def _recording() -> np.ndarray:
+    pcm, rate_hz = soundfile.read(DEFAULT_VOICES_DIR / "alto.wav", dtype="int16")
+    assert rate_hz == MODEL_HZ
+    return pcm[: 25 * FRAME].astype("<i2")
+
+
+def _codes_of_the_whole(pcm16: np.ndarray, n_vq: int) -> np.ndarray:
+    wav = torch.from_numpy(pcm16.astype(np.float32) / 32768)[None, None]
+    codes, _ = load_codec(DEFAULT_CODEC_DIR).encode(wav, n_codebooks=n_vq)
+    return codes[:, 0].T.numpy()

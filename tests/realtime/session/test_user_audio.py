@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from engine.api import CancelEncode, Encode, Encoded, Failed, Warm
 from realtime.protocol.frames import AudioFrame, Flags
 from realtime.protocol.limits import Limits
+from realtime.protocol.messages import Codec
 from realtime.session.settings import SessionConfig
 
 REALTIME = Path(__file__).parents[2] / "vectors" / "realtime"
@@ -326,6 +330,41 @@ class TestBadInput:
         assert [(e.code, e.message) for e in talk.of("error")] == [
             ("bad_audio", "a packet is corrupt")
         ]
+
+
+@pytest.mark.parametrize("codec", get_args(Codec))
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.builds(
+                lambda kind, flags, seq, samples, payload: AudioFrame(
+                    kind, Flags(flags), 0, seq, 0, samples, 0, payload
+                ).pack(),
+                st.sampled_from([0x11, 0x12, 0x13, 0x14, 0x15, 0x01, 0x1F]),
+                st.integers(0, 255),
+                st.integers(0, 6),
+                st.integers(0, 8),
+                st.binary(max_size=8),
+            ),
+        ),
+        max_size=30,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_whatever_comes_is_heard_or_answered_in_the_documented_shape(new_talk, codec, hostile):
+    talk = new_talk()
+    talk.say("session.start", input_audio={"codec": codec})
+    for data in hostile:
+        talk.carry_out(talk.session.receive_audio(data, talk.now_ms))
+    assert {error.code for error in talk.of("error")} <= {
+        "bad_audio",
+        "bad_message",
+        "sequence_gap",
+    }
+    talk.say("input_audio.clear")
+    if talk.closed is None:
+        assert talk.say("input_audio.commit", text="Hello?")[0].type == "input_audio.committed"
 
 
 class TestALostEncoding:
