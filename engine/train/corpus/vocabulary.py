@@ -26,10 +26,12 @@ _SHORT = (
     *("my", "no", "of", "oh", "on", "or", "ox", "so", "to", "up", "us", "we"),
 )
 _OFFENSIVE = re.compile(
-    r"fuck|shit|bitch|porn|sex|nigg|cunt|dick|puss|cock|whor|slut|rape|rapi|nazi|fagg|bastard|penis|"
-    r"vagin|nude|naked|boob|tits|orgas|erot|suicid|damn|crap|piss|hooker|terroris|incest|pedo|anal$|"
-    r"anus|arse|^ass(es|hole)?$|hitler|jihad|genocid|lesbian|gay|jew|muslim|islam|^hell$|murder|kill|"
-    r"cum$|cums$|semen|retard|tranny|bomb|molest|massacre|holocaust|prostitut|heroin|cocaine"
+    r"(mother|bull)?(fuck|shit)|(dumb|jack)?ass(es|holes?)?$|arse$|bastard|bitch|bomb(s|ed|er|ing)?$|"
+    r"boob|cocaine|cocks?$|crap|cum$|cunt|damn|dicks?$|erot|fag(s|got|gots)?$|gays?$|genocid|hell$|"
+    r"heroin$|hitler|holocaust|hooker|incest|islam|jews?$|jewish|jihad|kill(s|ed|er|ers|ing|ings)?$|"
+    r"lesbian|massacre|molest|murder|muslim|naked|nazi|nigg|nude|orgas|paedo|pedo|penis|piss|porn|"
+    r"prostitut|psycho$|puss(y|ies)$|rap(e|ed|es|ing|ist|ists)$|retard|semen$|sex|slut|suicid|"
+    r"terroris|tits?$|tranny|vagin|whor"
 )
 
 
@@ -72,7 +74,7 @@ def _written(word: str, lexicon: frozenset[str]) -> str | None:
     """Return the word as the lexicon writes it, None where it is not fit to be read aloud."""
     if not re.fullmatch(r"(?=.*[aeiouy])[a-z]{3,}", word) and word not in (*_SHORT, "i"):
         return None
-    if _OFFENSIVE.search(word):
+    if _OFFENSIVE.match(word):
         return None
     if word in lexicon and word != "i":
         return word

@@ -32,13 +32,15 @@ class Evaluation:
     """One run: lines are spoken, measured, shown, and written to `evaluation.json`."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        if options.stage == "codec" and not options.codec:
+            raise ValueError("name the codec: --codec DIR")
         self._options = options
+        self._texts = read_texts(options.texts)[: options.limit]
         self._codec = load_codec(options.codec) if options.codec else None
         self._recordings = [] if options.url else read_references(options.voices)
         self._voice = self._speaker() if options.stage == "speech" else None
         known = list(TEACHER_VOICES) if self._voice is None else self._voice.voices
         self._voices = _chosen(options.voice, known)
-        self._texts = read_texts(options.texts)[: options.limit]
         self._teacher = teacher_speech(cast(self._texts, self._voices))
         self._lines = [one.line for one in self._teacher]
         self._measures = Measures(
