@@ -21,7 +21,10 @@ class CodecKey:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class VoiceDetails:
-    """All about a voice but its codes. `created_at` is in Unix seconds."""
+    """All about a voice but its codes.
+
+    `created_at` is in Unix seconds, `audio_sha256` the digest of the recording as it came.
+    """
 
     id: str
     name: str
@@ -30,6 +33,7 @@ class VoiceDetails:
     created_at: int
     duration_s: float
     builtin: bool
+    audio_sha256: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +49,23 @@ def with_codes(details: VoiceDetails, codes: U16Codes) -> Voice:
     return Voice(**{field.name: getattr(details, field.name) for field in fields}, codes=codes)
 
 
-def voice_id(audio: bytes, ref_text: str) -> str:
+def voice_id(audio_sha256: str, ref_text: str) -> str:
     """The id says what the voice is made of: the recording as it came, and its transcript."""
-    return "voice_" + hashlib.sha256(audio + b"\0" + ref_text.encode()).hexdigest()[:24]
+    return "voice_" + hashlib.sha256(f"{audio_sha256}\0{ref_text}".encode()).hexdigest()[:24]
+
+
+def retold(details: VoiceDetails, *, name: str | None, ref_text: str | None) -> VoiceDetails:
+    """The details with another name or transcript. Another transcript makes another id.
+
+    Raises `ApiError` for a name that cannot be used.
+    """
+    fields = {f.name: getattr(details, f.name) for f in dataclasses.fields(VoiceDetails)}
+    if name is not None:
+        fields["name"] = check_name(name)
+    if ref_text is not None and ref_text != details.ref_text:
+        fields["ref_text"] = ref_text
+        fields["id"] = voice_id(details.audio_sha256 or details.id, ref_text)
+    return VoiceDetails(**fields)
 
 
 def check_name(name: str) -> str:

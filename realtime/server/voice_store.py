@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar, TypeVarTuple
 
 from engine import hub
 from engine.api import U16Codes
@@ -16,12 +18,23 @@ from realtime.server.audio.reference import load_mono
 from realtime.server.bridge import EngineBridge
 from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
-from realtime.server.voice import CodecKey, Voice, VoiceDetails, check_name, voice_id, with_codes
+from realtime.server.voice import (
+    CodecKey,
+    Voice,
+    VoiceDetails,
+    check_name,
+    retold,
+    voice_id,
+    with_codes,
+)
 from realtime.server.voice_files import Unencoded, VoiceDirectory, read_builtin_voices
 
 logger = logging.getLogger(__name__)
 
 MAX_VOICES = 1000
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 Encode = Callable[[F32], Awaitable[U16Codes]]
 """Encodes f32 mono `[samples]` at the model's rate, loudness normalised."""
@@ -30,7 +43,9 @@ Encode = Callable[[F32], Awaitable[U16Codes]]
 class VoiceStore:
     """Looks voices up by name (case does not matter) or id.
 
-    Reading needs no disk. A change is on disk before it is visible here.
+    Other server processes may use the same directory: what one has changed, all find at the next
+    look. A look costs one system call, and reads files only after a change; so it may be made on
+    the event loop.
     """
 
     def __init__(self, directory: Path, builtin_dir: Path | None, codec: CodecKey) -> None:
@@ -38,52 +53,63 @@ class VoiceStore:
         self._files = VoiceDirectory(directory)
         self._codec = codec
         self._changing = asyncio.Lock()
+        self._reading = threading.Lock()
         builtin = read_builtin_voices(builtin_dir, codec) if builtin_dir else []
-        found = [*builtin, *self._files.read(codec)]
-        self._by_id = {voice.id: voice for voice in found if isinstance(voice, Voice)}
-        self._unencoded = [voice for voice in found if isinstance(voice, Unencoded)]
+        self._builtin_order = [_details_of(voice).id for voice in builtin]
+        self._builtin = {voice.id: voice for voice in builtin if isinstance(voice, Voice)}
+        self._builtin_waiting = [voice for voice in builtin if isinstance(voice, Unencoded)]
+        self._stored: list[Voice | Unencoded] = []
 
     def all(self) -> list[Voice]:
         """Every voice: first those that came with the model, then uploads, oldest first."""
-        return list(self._by_id.values())
+        uploads = [voice for voice in self._read() if isinstance(voice, Voice)]
+        return [*self._builtin.values(), *uploads]
 
     def names(self) -> list[str]:
         """The names, in the order of `all`."""
-        return [voice.name for voice in self._by_id.values()]
+        return [voice.name for voice in self.all()]
 
     def get(self, name_or_id: str) -> Voice | None:
         """Find a voice by name or id."""
-        if voice := self._by_id.get(name_or_id):
-            return voice
-        wanted = name_or_id.strip().casefold()
-        return next((v for v in self._by_id.values() if v.name.casefold() == wanted), None)
+        voices, wanted = self.all(), name_or_id.strip().casefold()
+        for voice in voices:
+            if voice.id == name_or_id:
+                return voice
+        return next((voice for voice in voices if voice.name.casefold() == wanted), None)
 
     def default(self) -> Voice | None:
         """The voice of a request that names none: the first that came with the model."""
-        return next((voice for voice in self._by_id.values() if voice.builtin), None)
+        return next(iter(self._builtin.values()), None)
+
+    def _read(self) -> list[Voice | Unencoded]:
+        with self._reading:
+            if self._files.has_changed():
+                self._stored = self._files.read(self._codec)
+            return self._stored
 
     async def encode_missing(self, encode: Encode, rate_hz: int) -> None:
         """Make the codes of voices that were stored under another codec.
 
         A voice that cannot be encoded is left out, and tried again at the next start.
         """
-        async with self._changing:
-            waiting, self._unencoded = self._unencoded, []
-            for unencoded in waiting:
-                try:
-                    voice = await self._encode_stored(unencoded, encode, rate_hz)
-                except (OSError, RuntimeError) as error:
-                    logger.warning("voice skipped id=%s error=%s", unencoded.details.id, error)
+        stored = [voice for voice in self._read() if isinstance(voice, Unencoded)]
+        waiting, self._builtin_waiting = [*self._builtin_waiting, *stored], []
+        for unencoded in waiting:
+            try:
+                pcm = await asyncio.to_thread(load_mono, unencoded.wav, rate_hz)
+                voice = with_codes(unencoded.details, await encode(pcm))
+                if voice.builtin:
+                    self._add_builtin(voice)
                 else:
-                    self._by_id[voice.id] = voice
-                    logger.info("voice encoded id=%s", voice.id)
+                    await self._change(self._files.write_codes, voice.id, voice.codes, self._codec)
+            except (OSError, RuntimeError) as error:
+                logger.warning("voice skipped id=%s error=%s", unencoded.details.id, error)
+            else:
+                logger.info("voice encoded id=%s", voice.id)
 
-    async def _encode_stored(self, unencoded: Unencoded, encode: Encode, rate_hz: int) -> Voice:
-        pcm = await asyncio.to_thread(load_mono, unencoded.wav, rate_hz)
-        voice = with_codes(unencoded.details, await encode(pcm))
-        if not voice.builtin:
-            await asyncio.to_thread(self._files.write_codes, voice.id, voice.codes, self._codec)
-        return voice
+    def _add_builtin(self, voice: Voice) -> None:
+        known = self._builtin | {voice.id: voice}
+        self._builtin = {id_: known[id_] for id_ in self._builtin_order if id_ in known}
 
     async def add(
         self,
@@ -101,58 +127,103 @@ class VoiceStore:
         An upload under the name of an earlier one replaces it, once the new one is safely stored.
         Raises `ApiError` for a name or recording that cannot be taken.
         """
+        audio_sha256 = hashlib.sha256(audio).hexdigest()
         details = VoiceDetails(
-            id=voice_id(audio, ref_text),
+            id=voice_id(audio_sha256, ref_text),
             name=check_name(name),
             ref_text=ref_text,
             consent=consent,
             created_at=int(time.time()),
             duration_s=round(len(pcm) / rate_hz, 3),
             builtin=False,
+            audio_sha256=audio_sha256,
         )
         self._check_place(details)
         voice = with_codes(details, await encode(pcm))
-        async with self._changing:
-            old = self._check_place(details)
-            if old and old.id == voice.id:
-                return old
-            await asyncio.to_thread(
-                self._files.write, details, pcm, rate_hz, voice.codes, self._codec
-            )
-            self._by_id[voice.id] = voice
-            if old:
-                del self._by_id[old.id]
-                await asyncio.to_thread(self._files.remove, old.id)
+        return await self._change(self._store, voice, pcm, rate_hz)
+
+    def _store(self, voice: Voice, pcm: F32, rate_hz: int) -> Voice:
+        old = self._check_place(voice)
+        if old and old.id == voice.id:
+            return old
+        details = retold(voice, name=None, ref_text=None)
+        self._files.write(details, pcm, rate_hz, voice.codes, self._codec)
+        if old:
+            self._files.remove(old.id)
         logger.info("voice added id=%s replaces=%s", voice.id, old.id if old else None)
         return voice
 
+    async def update(
+        self, name_or_id: str, *, name: str | None = None, ref_text: str | None = None
+    ) -> Voice:
+        """Rename an uploaded voice, or correct its transcript, which gives it another id.
+
+        Raises `ApiError`.
+        """
+        return await self._change(self._retell, name_or_id, name, ref_text)
+
+    def _retell(self, name_or_id: str, name: str | None, ref_text: str | None) -> Voice:
+        voice = self._changeable(name_or_id)
+        details = retold(voice, name=name, ref_text=ref_text)
+        namesake, twin = self.get(details.name), self.get(details.id)
+        if namesake and namesake.id != voice.id:
+            message = f"there is another voice called {namesake.name!r}"
+            raise ApiError(409, "name_taken", message, param="name")
+        if twin and twin.id != voice.id:
+            message = f"this recording with this transcript is already the voice {twin.name!r}"
+            raise ApiError(409, "voice_exists", message, param="ref_text")
+        self._files.move(voice.id, details)
+        logger.info("voice changed id=%s was=%s", details.id, voice.id)
+        return with_codes(details, voice.codes)
+
     async def remove(self, name_or_id: str) -> Voice:
         """Delete an uploaded voice; rows that speak with it go on. Raises `ApiError`."""
-        async with self._changing:
-            voice = self.get(name_or_id)
-            if voice is None:
-                raise voice_not_found(name_or_id, self.names(), 404)
-            if voice.builtin:
-                message = f"voice {voice.name!r} came with the model and cannot be deleted"
-                raise ApiError(403, "builtin_voice", message)
-            del self._by_id[voice.id]
-            await asyncio.to_thread(self._files.remove, voice.id)
+        return await self._change(self._remove, name_or_id)
+
+    def _remove(self, name_or_id: str) -> Voice:
+        voice = self._changeable(name_or_id)
+        self._files.remove(voice.id)
         logger.info("voice removed id=%s", voice.id)
+        return voice
+
+    async def _change(self, work: Callable[[*Args], T], *args: *Args) -> T:
+        """Run `work` on a thread while no other process changes anything."""
+
+        def locked() -> T:
+            with self._files.changing():
+                self._read()
+                self._files.remove_hidden()
+                return work(*args)
+
+        async with self._changing:
+            return await asyncio.to_thread(locked)
+
+    def _changeable(self, name_or_id: str) -> Voice:
+        voice = self.get(name_or_id)
+        if voice is None:
+            raise voice_not_found(name_or_id, self.names(), 404)
+        if voice.builtin:
+            message = f"voice {voice.name!r} came with the model and cannot be changed or deleted"
+            raise ApiError(403, "builtin_voice", message)
         return voice
 
     def _check_place(self, new: VoiceDetails) -> Voice | None:
         """Return the voice that `new` replaces. Raises `ApiError` where it must not."""
-        same_sound, old = self._by_id.get(new.id), self.get(new.name)
+        same_sound, old = self.get(new.id), self.get(new.name)
         if old and old.builtin:
             message = f"the name {old.name!r} belongs to a voice that came with the model"
             raise ApiError(409, "name_taken", message, param="name")
-        if same_sound and same_sound is not old:
+        if same_sound and not (old and same_sound.id == old.id):
             message = f"this recording is already the voice {same_sound.name!r}"
             raise ApiError(409, "voice_exists", message, param="audio")
-        if not old and len(self._by_id) >= MAX_VOICES:
+        if not old and len(self.all()) >= MAX_VOICES:
             message = f"the server holds {MAX_VOICES} voices, its limit; delete one first"
             raise ApiError(409, "too_many_voices", message)
         return old
+
+
+def _details_of(voice: Voice | Unencoded) -> VoiceDetails:
+    return voice.details if isinstance(voice, Unencoded) else voice
 
 
 def voice_not_found(name: str, names: list[str], status: int) -> ApiError:

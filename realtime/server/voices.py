@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from realtime.server.audio import ReferenceError, decode_reference
 from realtime.server.bridge import EngineError
-from realtime.server.errors import ApiError, limited, too_large
+from realtime.server.errors import ApiError, limited, parse_json_object, read_body, too_large
 from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
 from realtime.server.resource import resource
@@ -34,7 +34,7 @@ def routes(services: Services) -> list[BaseRoute]:
         for path in ("/v1/voices", "/v1/audio/voices")
         for route in (
             resource(path, GET=api.listing, POST=api.add),
-            resource(f"{path}/{{voice}}", GET=api.one, DELETE=api.delete),
+            resource(f"{path}/{{voice}}", GET=api.one, PATCH=api.update, DELETE=api.delete),
         )
     ]
 
@@ -54,6 +54,17 @@ class _Voices:
         if found := voices.get(name):
             return JSONResponse(_summary(found) | {"ref_text": found.ref_text})
         raise voice_not_found(name, voices.names(), 404)
+
+    async def update(self, request: Request) -> Response:
+        """Give an uploaded voice another name or transcript."""
+        fields = parse_json_object(await read_body(request, _FORM_BYTES))
+        for field, value in fields.items():
+            if field not in ("name", "ref_text"):
+                message = f"unknown field `{field}`; name and ref_text can be changed"
+                raise ApiError(400, "unknown_field", message, param=field)
+            _check_text(field, value)
+        changed = await self._services.voices.update(request.path_params["voice"], **fields)
+        return JSONResponse(_summary(changed) | {"ref_text": changed.ref_text})
 
     async def delete(self, request: Request) -> Response:
         """Delete an uploaded voice."""
@@ -121,9 +132,13 @@ async def _read_form(request: Request) -> _Form:
 
 
 def _text(form: FormData, field: str) -> str:
-    value = form.get(field, "")
+    return _check_text(field, form.get(field, ""))
+
+
+def _check_text(field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise ApiError(400, "invalid_field", f"`{field}` must be text, not a file", param=field)
+        message = f"`{field}` must be text, not {type(value).__name__}"
+        raise ApiError(400, "invalid_field", message, param=field)
     if len(value) > MAX_TEXT_CHARS:
         message = f"`{field}` has {len(value)} characters; at most {MAX_TEXT_CHARS} are kept"
         raise ApiError(400, "invalid_field", message, param=field)

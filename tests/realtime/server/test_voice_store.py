@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -46,6 +47,10 @@ def opened(root: Path, codec: CodecKey = CODEC, builtin: Path | None = None) -> 
     return VoiceStore(root / "voices", builtin, codec)
 
 
+def directories(root: Path) -> list[str]:
+    return [path.name for path in (root / "voices").iterdir() if path.is_dir()]
+
+
 async def test_a_voice_comes_back_as_it_was(tmp_path: Path) -> None:
     store = opened(tmp_path)
     assert store.default() is None
@@ -71,9 +76,11 @@ async def test_a_failed_encode_or_a_full_disk_leaves_the_old_voice(
         patch.setattr("os.fsync", full)
         with pytest.raises(OSError, match="no space left"):
             await add(store, "Mia", seconds=3)
-    assert store.get("mia") is old
-    assert [voice.id for voice in opened(tmp_path).all()] == [old.id]
-    assert [path.name for path in (tmp_path / "voices").iterdir()] == [old.id]
+    for reader in (store, opened(tmp_path)):
+        [kept] = reader.all()
+        assert kept.id == old.id
+        np.testing.assert_array_equal(kept.codes, old.codes)
+    assert directories(tmp_path) == [old.id]
 
 
 async def test_a_crash_while_writing_or_replacing_is_tidied_up(tmp_path: Path) -> None:
@@ -85,8 +92,69 @@ async def test_a_crash_while_writing_or_replacing_is_tidied_up(tmp_path: Path) -
     details.write_text(json.dumps(json.loads(details.read_text()) | {"created_at": 1}))
     shutil.move(tmp_path / "old", tmp_path / "voices" / old.id)
     (tmp_path / "voices" / ".writing-1").mkdir()
-    assert [voice.id for voice in opened(tmp_path).all()] == [new.id]
-    assert [path.name for path in (tmp_path / "voices").iterdir()] == [new.id]
+    other = opened(tmp_path)
+    assert [voice.id for voice in other.all()] == [new.id]
+    zoe = await add(other, "Zoe", seconds=4)
+    assert sorted(directories(tmp_path)) == sorted([new.id, zoe.id])
+
+
+async def test_what_one_server_changes_the_others_find_at_once(tmp_path: Path) -> None:
+    here, there = opened(tmp_path), opened(tmp_path)
+    assert there.all() == []
+    for turn in range(20):  # within one tick of the file system's clock, most of them
+        voice = await add(here, "Mia", seconds=2 + turn / 12.5)
+        assert [found.id for found in there.all()] == [voice.id]
+        here, there = there, here
+    renamed = await here.update("mia", name="Zoe")
+    assert (renamed.id, there.names()) == (voice.id, ["Zoe"])
+    with pytest.raises(ApiError, match="there is no voice 'mia'"):
+        await there.remove("mia")
+    await there.remove("zoe")
+    assert here.all() == []
+    assert directories(tmp_path) == []
+
+
+async def test_servers_that_take_one_name_at_once_keep_one_voice(tmp_path: Path) -> None:
+    stores = [opened(tmp_path) for _ in range(4)]
+    adding = (add(store, "Mia", seconds=2 + n) for n, store in enumerate(stores))
+    made = await asyncio.gather(*adding)
+    [kept] = opened(tmp_path).all()
+    assert kept.id in {voice.id for voice in made}
+    assert all([voice.id for voice in store.all()] == [kept.id] for store in stores)
+
+
+async def test_a_corrected_transcript_makes_the_voice_an_upload_would_have_made(
+    tmp_path: Path,
+) -> None:
+    store = opened(tmp_path)
+    old = await add(store, "Mia", ref_text="lo", consent="yes")
+    changed = await store.update(old.id, ref_text="la")
+    assert store.get(old.id) is None
+    [again] = opened(tmp_path).all()
+    assert (again.id, again.name, again.ref_text, again.consent) == (
+        *(changed.id, "Mia", "la", "yes"),
+    )
+    np.testing.assert_array_equal(again.codes, old.codes)
+    assert (await add(store, "Mia", ref_text="la")).id == changed.id
+    assert (await store.update("mia", ref_text="la", name="MIA")).id == changed.id
+    assert store.names() == ["MIA"]
+
+
+async def test_a_change_takes_no_other_voice_s_name_or_place(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    await add(store, "Mia", ref_text="la")
+    await add(store, "Zoe", seconds=3)
+    await add(store, "Ann", ref_text="lo")
+    for name, fields, code in (
+        ("Mia", {"name": "zoe"}, "name_taken"),
+        ("Mia", {"name": "default"}, "invalid_name"),
+        ("Ann", {"ref_text": "la"}, "voice_exists"),
+        ("Eve", {"name": "Lea"}, "voice_not_found"),
+    ):
+        with pytest.raises(ApiError) as caught:
+            await store.update(name, **fields)
+        assert caught.value.code == code
+    assert store.names() == ["Mia", "Zoe", "Ann"]
 
 
 async def test_another_codec_encodes_the_recording_again_once(tmp_path: Path) -> None:

@@ -127,6 +127,26 @@ def test_the_same_name_replaces_and_the_same_recording_is_no_second_voice(
         assert client.get(f"{VOICES}/{first['id']}").status_code == 404
 
 
+def test_a_voice_gets_another_name_or_transcript(running_server: RunningServer) -> None:
+    with httpx.Client(base_url=running_server.base_url) as client:
+        mia = upload(client, "Mia", packed(tone(2)), ref_text="Lo.", consent="c-1").json()
+        zoe = client.patch(f"{VOICES}/mia", json={"name": "Zoe"}).json()
+        assert zoe == mia | {"name": "Zoe", "ref_text": "Lo."}
+        corrected = client.patch(f"/v1/audio/voices/{mia['id']}", json={"ref_text": "La."}).json()
+        assert corrected == zoe | {"id": corrected["id"], "ref_text": "La."}
+        assert names(client)[4:] == ["Zoe"]
+        assert client.get(f"{VOICES}/{mia['id']}").status_code == 404
+        for name, fields, status, code in (
+            ("zoe", {"name": "heart"}, 409, "name_taken"),
+            ("zoe", {"name": 5}, 400, "invalid_field"),
+            ("zoe", {"color": "red"}, 400, "unknown_field"),
+            ("heart", {"name": "Eve"}, 403, "builtin_voice"),
+            ("nobody", {"name": "Eve"}, 404, "voice_not_found"),
+        ):
+            answer = client.patch(f"{VOICES}/{name}", json=fields)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
 BAD_UPLOADS: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"audio": b""}, "bad_audio", "audio", "empty (0 bytes)"),
     ({"audio": b"x" * 5000}, "bad_audio", "audio", "cannot be decoded as WAV, FLAC, MP3 or Ogg"),
