@@ -19,6 +19,7 @@ from realtime.protocol.parts import (
     NewItem,
     Played,
     Position,
+    Resume,
     Text,
     TextOnlyUser,
     VoiceRef,
@@ -38,9 +39,14 @@ class SessionStart(FromClient):
     """Open the session; the first message. `history` is appended as by `item.create`.
 
     `normalize`: the text of responses is Markdown with numbers and signs, to be spoken as words.
+
+    With `session_id` and `resume` it takes a session up on this socket instead: its `m` does not
+    count, all numbers go on, and the settings stay as they were.
     """
 
     type: Literal["session.start"] = "session.start"
+    session_id: Id | None = None
+    resume: Resume | None = None
     model: str | None = None
     voice: str | VoiceRef | None = None
     audio: AudioRequest | None = None
@@ -72,7 +78,7 @@ class SessionUpdate(FromClient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClose(FromClient):
-    """End the session and delete its history."""
+    """End the session and delete its history, or `keep` it to be resumed."""
 
     type: Literal["session.close"] = "session.close"
     keep: bool = False

@@ -12,7 +12,6 @@ from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import DEFAULT_LIMITS, Limits
 from realtime.protocol.messages import (
     CLIENT_MESSAGES,
-    LATER_FIELDS,
     LATER_TYPES,
     SERVER_MESSAGES,
     ClientMessage,
@@ -123,10 +122,6 @@ def _client_type(fields: dict[str, Any]) -> str:
     if kind not in CLIENT_MESSAGES:
         known = ", ".join(CLIENT_MESSAGES)
         raise ProtocolError("unknown_type", f"unknown type {kind[:80]!r}; there are {known}")
-    for name in sorted(LATER_FIELDS.get(kind, frozenset()) & fields.keys()):
-        raise ProtocolError(
-            "unsupported", f"{name} of {kind} is not supported by this server yet", param=name
-        )
     return kind
 
 

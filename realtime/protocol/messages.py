@@ -32,16 +32,19 @@ from realtime.protocol.parts import (
     ErrorBody,
     Flow,
     FrameMs,
+    Gap,
     Generation,
     HeardSource,
     InputFormat,
     InputRequest,
     Item,
     ItemAudio,
+    ItemRef,
     Layout,
     Metrics,
     NewItem,
     Played,
+    Resume,
     Status,
     TextOnlyUser,
     Transport,
@@ -73,7 +76,6 @@ from realtime.protocol.server_messages import (
 
 __all__ = [
     "CLIENT_MESSAGES",
-    "LATER_FIELDS",
     "LATER_TYPES",
     "SERVER_MESSAGES",
     "AudioFormat",
@@ -87,6 +89,7 @@ __all__ = [
     "FrameMs",
     "FromClient",
     "FromServer",
+    "Gap",
     "Generation",
     "HeardSource",
     "History",
@@ -102,6 +105,7 @@ __all__ = [
     "ItemCreate",
     "ItemCreated",
     "ItemDeleted",
+    "ItemRef",
     "ItemTruncate",
     "ItemTruncated",
     "Layout",
@@ -122,6 +126,7 @@ __all__ = [
     "ResponseStart",
     "ResponseStarted",
     "ResponseText",
+    "Resume",
     "ServerMessage",
     "SessionClose",
     "SessionClosed",
@@ -153,6 +158,3 @@ LATER_TYPES = frozenset(
         "history.export",
     }
 )
-LATER_FIELDS: dict[str, frozenset[str]] = {
-    "session.start": frozenset({"session_id", "resume"}),
-}

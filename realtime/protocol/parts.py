@@ -149,6 +149,36 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRef:
+    """An item that is in the history."""
+
+    id: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """What a client has of the session that it takes up again.
+
+    `received` has `[stream, seq]` of the last audio frame of each stream that is not over,
+    `after_event` the last `n`.
+    """
+
+    token: Annotated[str, Length(1, 128)]
+    received: tuple[tuple[int, int], ...] = ()
+    after_event: Annotated[int, Range(0, 2**53 - 1)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Frames `first_seq` to `last_seq` of a stream that the client missed and that are gone."""
+
+    stream: int
+    first_seq: int
+    last_seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """How far the listener got in a response; `text` where the client knows the words heard."""
 

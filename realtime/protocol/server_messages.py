@@ -12,10 +12,12 @@ from realtime.protocol.parts import (
     Context,
     ErrorBody,
     Flow,
+    Gap,
     Generation,
     HeardSource,
     InputFormat,
     Item,
+    ItemRef,
     Layout,
     Metrics,
     Status,
@@ -37,6 +39,11 @@ class SessionStarted(FromServer):
     """The session is open; every setting as it took effect.
 
     `expires_at` (Unix seconds) is there where the client's token ends the connection.
+    `resume_token` opens the next socket; it is used up once the client has answered on that one.
+
+    A `resumed` session says `last_m`, the last client message applied, `next_input_seq`, the frame
+    of user audio that is awaited, which `items` it has, and the `gaps` in its sound. That answer
+    belongs to the socket and has no `n`; what the client missed follows it.
     """
 
     type: Literal["session.started"] = "session.started"
@@ -55,8 +62,13 @@ class SessionStarted(FromServer):
     limits: Limits
     epoch: int = 0
     resumed: bool = False
+    resume_token: str | None = None
     resume_ttl_s: int = 0
     expires_at: int | None = None
+    last_m: int | None = None
+    next_input_seq: int | None = None
+    items: tuple[ItemRef, ...] | None = None
+    gaps: tuple[Gap, ...] | None = None
     protocol: str = "1.0"
     server: str
     metadata: dict[str, Any] | None = None

@@ -109,7 +109,7 @@ async def speech_socket(websocket: WebSocket) -> None:
         return await _refuse(websocket, ApiError(400, error.code, error.message))
     if unready := services.why_not_ready():
         return await _refuse(websocket, _overloaded(503, f"the server is {unready}"))
-    if len(services.sessions) >= services.config.max_sessions:
+    if services.sessions.attached >= services.config.max_sessions:
         return await _refuse(websocket, _overloaded(429, "too many sessions are open"))
     await websocket.accept(subprotocol)
     await Connection(websocket, encoding, services, pins).run()

@@ -75,6 +75,9 @@ class ServerConfig:
     warm_up: bool = _setting(True, "run every shape before accepting requests")
     fake: bool = _setting(False, "no model: a test engine that sweeps a tone instead of speaking")
     max_sessions: int = _setting(64, "WebSocket sessions at the same time")
+    resume_ttl_s: int = _setting(
+        120, "seconds that a session waits for its client after a lost connection; 0: not at all"
+    )
     stall_flush_ms: int = _setting(
         800, "speak what is there when text stalls this long; 0 waits for ever"
     )

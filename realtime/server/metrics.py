@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from engine.api import Stats
 from realtime.server.bridge import EngineBridge
+from realtime.server.sessions import Sessions
 
 TTFA_BUCKETS_S = (0.05, 0.08, 0.12, 0.16, 0.24, 0.32, 0.5, 0.8, 1.2, 2.0, 4.0, 8.0)
 
@@ -17,13 +18,17 @@ TTFA_BUCKETS_S = (0.05, 0.08, 0.12, 0.16, 0.24, 0.32, 0.5, 0.8, 1.2, 2.0, 4.0, 8
 class Metrics:
     """The server's own figures, and the engine's last heartbeat. One registry a server."""
 
-    def __init__(self, bridge: EngineBridge, sessions: Callable[[], int]) -> None:
+    def __init__(self, bridge: EngineBridge, sessions: Sessions) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_EngineCollector(bridge))
         open_sessions = Gauge(
             "moss_sessions", "WebSocket sessions that are open", registry=self.registry
         )
-        open_sessions.set_function(sessions)
+        open_sessions.set_function(lambda: sessions.attached)
+        detached_sessions = Gauge(
+            "moss_sessions_detached", "Sessions that wait for a socket", registry=self.registry
+        )
+        detached_sessions.set_function(lambda: len(sessions) - sessions.attached)
         self.responses = Counter(
             "moss_responses", "Responses by how they ended", ["status"], registry=self.registry
         )

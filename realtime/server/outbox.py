@@ -22,9 +22,10 @@ _ENDS = Flags.LAST_OF_SEGMENT | Flags.LAST_OF_RESPONSE
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Control:
-    """An encoded control message."""
+    """An encoded control message and its number, if it has one."""
 
     data: str | bytes
+    n: int | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Outbox:
 
     def put(self, message: ServerMessage) -> None:
         """Queue a control message."""
-        self._append(Control(encode(message, self._encoding)))
+        self._append(Control(encode(message, self._encoding), message.n))
 
     def put_audio(self, sound: SendAudio, audio: AudioFormat) -> None:
         """Queue sound, in pieces of `audio.frame_ms`."""
@@ -94,11 +95,23 @@ class Outbox:
         """Close once everything before is sent."""
         self._append(Closing(code, reason))
 
-    async def wait(self) -> None:
-        """Wait until there is an entry."""
-        while not self._entries:
-            self._news.clear()
-            await self._news.wait()
+    def stay_open(self) -> None:
+        """Take `close` back: the socket is gone anyway, and the next one is to live."""
+        self._entries = deque(e for e in self._entries if not isinstance(e, Closing))
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._entries)
+
+    async def news(self) -> None:
+        """Wait until an entry comes or `wake` is called."""
+        self._news.clear()
+        await self._news.wait()
+
+    def wake(self) -> None:
+        """End a `news` that waits."""
+        self._news.set()
 
     def take(self) -> Entry | None:
         """Take the oldest entry, if one is left."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from realtime.server.config import ServerConfig
 from realtime.server.engine_process import EngineLink, EngineProcess
 from realtime.server.keys import ApiKeys, read_api_keys
 from realtime.server.metrics import Metrics
+from realtime.server.sessions import Sessions
 from realtime.server.voice_store import VoiceStore, encode_missing_voices, open_voice_store
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig
 
@@ -26,8 +26,7 @@ from realtime.session.settings import DEFAULT_CONFIG, SessionConfig
 class Services:
     """Shared by all connections and requests; only the last fields change.
 
-    `sessions` holds how to end each open session. `startup_error` is set when `started` is, if the
-    engine did not come up.
+    `startup_error` is set when `started` is, if the engine did not come up.
     """
 
     config: ServerConfig
@@ -38,7 +37,7 @@ class Services:
     metrics: Metrics
     session_config: SessionConfig
     audio_pool: ThreadPoolExecutor
-    sessions: set[Callable[[], None]]
+    sessions: Sessions
     started: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
     startup_error: str = ""
     draining: bool = False
@@ -74,14 +73,14 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
     model_dir = hub.resolve(config.model)
     prompt = RealtimePrompt.from_checkpoint(model_dir)
     bridge = EngineBridge(link or EngineProcess(engine_settings(config, model_dir, prompt)))
-    sessions: set[Callable[[], None]] = set()
+    sessions = Sessions(max_detached=config.max_sessions)
     return Services(
         config=config,
         keys=keys,
         bridge=bridge,
         prompt=prompt,
         voices=open_voice_store(config, prompt.n_vq),
-        metrics=Metrics(bridge, lambda: len(sessions)),
+        metrics=Metrics(bridge, sessions),
         sessions=sessions,
         session_config=session_config(config),
         audio_pool=ThreadPoolExecutor(config.audio_threads, thread_name_prefix="audio"),
@@ -121,6 +120,7 @@ def session_config(config: ServerConfig) -> SessionConfig:
     """Return what holds for every session; without libopus, there is all but Opus."""
     common = SessionConfig(
         stall_flush_ms=config.stall_flush_ms,
+        resume_ttl_s=config.resume_ttl_s,
         # The rest of the queue is for control messages.
         queued_sound_bytes=config.max_queued_bytes * 3 // 4,
     )

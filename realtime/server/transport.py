@@ -81,6 +81,7 @@ class SpeechSocketProtocol(WebSocketsSansIOProtocol):
             self.conn.send_close(code, reason)
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
+            self.writable.set()  # whoever waits for room learns that it is over
         self.loop.call_later(ABORT_AFTER_S, self.transport.abort)
 
 

@@ -15,6 +15,7 @@ from realtime.protocol.messages import (
     Interrupt,
     ItemCreate,
     ItemCreated,
+    ItemRef,
     ItemTruncate,
     Playback,
     ResponseCancel,
@@ -46,7 +47,7 @@ from realtime.session.user_audio import UserAudio
 
 
 class Dialogue:
-    """Everything of a session from its `session.start` on. Construction answers that message.
+    """Everything of a session from its `session.start` on.
 
     Raises `ProtocolError`, without effects, when the session cannot start.
     """
@@ -63,7 +64,6 @@ class Dialogue:
         new_row: Callable[[], int],
         seed: int,
         config: SessionConfig,
-        expires_at: int | None = None,
     ) -> None:
         settings = negotiate(message, model, voices, config)
         clock, rate = FrameClock(model), SpeechRate()
@@ -77,6 +77,7 @@ class Dialogue:
         self._voices = voices
         self._config = config
         self._model = model
+        self._session_id = session_id
         self._history = history
         self._context = context
         self._speaking = Speaking(emitter, history, context, requests, settings, config)
@@ -85,38 +86,44 @@ class Dialogue:
             emitter, history, clock, config.limits, settings.input_audio, new_row
         )
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
-        self._send_started(message, session_id, expires_at)
-        context.trim_history()
-        context.warm()
 
     @property
     def speaking(self) -> Speaking:
         """The responses."""
         return self._speaking
 
-    def _send_started(self, message: SessionStart, session_id: str, expires_at: int | None) -> None:
+    def begin(self, started: SessionStarted) -> None:
+        """Say that the session has started, and prepare the engine for its first reply."""
+        self._emitter.send(started)
+        self._context.trim_history()
+        self._context.warm()
+
+    def started(self, reply_to: str | None) -> SessionStarted:
+        """Return the session's settings as they are."""
         settings = self._speaking.settings
-        self._emitter.send(
-            SessionStarted(
-                reply_to=message.event_id,
-                session_id=session_id,
-                model=self._model.name,
-                voice=settings.voice.name if settings.voice else None,
-                audio=settings.audio,
-                input_audio=settings.input_audio,
-                generation=with_defaults(settings.generation, self._model),
-                flow=settings.flow,
-                stall_flush_ms=settings.stall_flush_ms,
-                normalize=settings.normalize,
-                layout=settings.layout,
-                text_only_user=settings.text_only_user,
-                limits=self._config.limits,
-                epoch=self._emitter.epoch,
-                expires_at=expires_at,
-                server=self._config.server,
-                metadata=settings.metadata,
-            )
+        return SessionStarted(
+            reply_to=reply_to,
+            session_id=self._session_id,
+            model=self._model.name,
+            voice=settings.voice.name if settings.voice else None,
+            audio=settings.audio,
+            input_audio=settings.input_audio,
+            generation=with_defaults(settings.generation, self._model),
+            flow=settings.flow,
+            stall_flush_ms=settings.stall_flush_ms,
+            normalize=settings.normalize,
+            layout=settings.layout,
+            text_only_user=settings.text_only_user,
+            limits=self._config.limits,
+            epoch=self._emitter.epoch,
+            resume_ttl_s=self._config.resume_ttl_s,
+            server=self._config.server,
+            metadata=settings.metadata,
         )
+
+    def item_refs(self) -> tuple[ItemRef, ...]:
+        """Return which items there are, oldest first."""
+        return tuple(ItemRef(id=item.id, role=item.role) for item in self._history.items)
 
     def apply(self, message: ClientMessage, now_ms: int) -> None:
         """Apply a message; raises `ProtocolError` when it cannot be."""

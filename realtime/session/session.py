@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from engine.api import Event, ModelInfo
@@ -18,19 +19,23 @@ from realtime.protocol.errors import (
 from realtime.protocol.messages import (
     AudioFormat,
     ClientMessage,
+    Gap,
     InputFormat,
     Ping,
     Pong,
+    Resume,
     SessionClose,
     SessionClosed,
     SessionGoingAway,
     SessionStart,
+    SessionStarted,
 )
 from realtime.session.dialogue import Dialogue
 from realtime.session.effects import Close, Effect
 from realtime.session.emitter import Emitter
 from realtime.session.expiry import Expiry
 from realtime.session.pins import NO_PINS, Pins
+from realtime.session.resume import Detachment, ResumeTokens
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig, Voices
 
 # Errors of clients that do not speak the protocol; too many close the socket.
@@ -39,12 +44,12 @@ _CLOSE_CODES: Final = {"client": CLOSE_NORMAL, "idle": CLOSE_IDLE, "shutdown": C
 
 
 class Session:
-    """One dialogue over one socket.
+    """One dialogue, over one socket at a time; it outlives them by `resume_ttl_s`.
 
-    Milliseconds are of one monotonic clock. `new_id` gives row ids that are never reused. Effects
-    are to be carried out before the next call. Client messages are applied in the order of their
-    number `m`: a number seen before is ignored, a gap is refused. `pins` and `expiry` are what a
-    client token says.
+    Milliseconds are of one monotonic clock. `new_id` gives row ids that are never reused,
+    `new_token` secrets. Effects are to be carried out before the next call. Client messages are
+    applied in the order of their number `m`: a number seen before is ignored, a gap is refused.
+    `pins` and `expiry` are what a client token says.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Session:
         prompt: RealtimePrompt,
         voices: Voices,
         new_id: Callable[[], int],
+        new_token: Callable[[], str],
         seed: int,
         now_ms: int,
         config: SessionConfig = DEFAULT_CONFIG,
@@ -72,6 +78,8 @@ class Session:
         self._expiry = expiry
         self._emitter = Emitter()
         self._dialogue: Dialogue | None = None
+        self._tokens = ResumeTokens(new_token)
+        self._detachment = Detachment(config.resume_ttl_s)
         self._awaited_m = 1
         self._bad_messages = 0
         self._heard_sense = False  # a valid message came
@@ -90,6 +98,16 @@ class Session:
         return self._dialogue.speaking.settings.input_audio if self._dialogue else None
 
     @property
+    def is_started(self) -> bool:
+        """Whether `session.start` was applied."""
+        return self._dialogue is not None
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether any response is not done."""
+        return self._dialogue is not None and any(self._dialogue.speaking.active())
+
+    @property
     def is_closed(self) -> bool:
         """Whether the session is over; it then answers nothing."""
         return self._closed
@@ -99,6 +117,7 @@ class Session:
         if self._closed:
             return []
         self._last_message_ms = now_ms
+        self._tokens.confirm()
         try:
             if self._is_next(message.m):
                 self._heard_sense = True
@@ -162,35 +181,83 @@ class Session:
             return []
         if self._dialogue:
             self._dialogue.tick(now_ms)
-        due_ms = self._silence_due_ms()
+        due_ms = self._waiting_due_ms()
         if self._expiry and self._expiry.is_over(now_ms):
-            self._close(CLOSE_TOKEN_EXPIRED, "the client token has expired")
+            self._expiry = None
+            self._let_go(CLOSE_TOKEN_EXPIRED, "the client token has expired", now_ms)
         elif due_ms is not None and now_ms >= due_ms:
-            if self._heard_sense:
-                self._end("idle", now_ms, None)
+            if self._detachment.is_on:
+                self._vanish()
             else:
-                self._close(CLOSE_PROTOCOL, "no valid message came")
+                self._end_silence(now_ms)
         elif self._expiry and self._dialogue and self._expiry.warns(now_ms):
             in_ms = self._expiry.at_ms - now_ms
             self._emitter.send(SessionGoingAway(in_ms=in_ms, reason="expiry"))
         return self._emitter.take()
 
+    def _end_silence(self, now_ms: int) -> None:
+        if not self._heard_sense:
+            self._close(CLOSE_PROTOCOL, "no valid message came")
+        elif self._can_wait:
+            self._let_go(CLOSE_IDLE, "idle", now_ms)
+        else:
+            self._end("idle", now_ms, None)
+
+    @property
+    def _can_wait(self) -> bool:
+        """Whether there is something to come back to."""
+        return self._dialogue is not None and self._detachment.is_possible
+
     def next_deadline_ms(self) -> int | None:
         """When `tick` has to be called next."""
         if self._closed:
             return None
-        deadlines = [self._silence_due_ms()]
+        deadlines = [self._waiting_due_ms()]
         if self._expiry:
             deadlines.append(self._expiry.next_ms(started=self._dialogue is not None))
         if self._dialogue:
             deadlines.append(self._dialogue.next_deadline_ms())
         return min((d for d in deadlines if d is not None), default=None)
 
-    def disconnected(self, now_ms: int) -> list[Effect]:
-        """End the session because its socket is gone; only engine commands come back."""
+    def disconnected(self, now_ms: int, *, for_good: bool) -> list[Effect]:
+        """The socket is gone: wait for another one, or end if the client left `for_good`.
+
+        A session that cannot wait ends as well. Only engine commands come back.
+        """
+        if for_good or not self._can_wait:
+            self._vanish()
+        elif not self._detachment.is_on:
+            self._detachment.begin(now_ms)
+        self._expiry = None  # it was the socket's
+        return self._emitter.take()
+
+    def check_token(self, resume: Resume) -> None:
+        """Raise `ProtocolError` unless the session may be taken up with this token."""
+        self._tokens.check(resume.token)
+
+    def resumed(
+        self, message: SessionStart, gaps: Sequence[Gap], expiry: Expiry | None, now_ms: int
+    ) -> SessionStarted:
+        """Go on over another socket; the answer is the first thing that it carries."""
+        assert self._dialogue
+        assert message.resume
+        self._tokens.rotate(message.resume.token)
+        self._detachment.end()
+        self._expiry = expiry
+        self._last_message_ms = now_ms
+        return dataclasses.replace(
+            self._started(message.event_id),
+            resumed=True,
+            last_m=self._awaited_m - 1,
+            next_input_seq=self._dialogue.user_audio.next_seq,
+            items=self._dialogue.item_refs(),
+            gaps=tuple(gaps) or None,
+        )
+
+    def going_away(self, in_ms: int) -> list[Effect]:
+        """Warn that the server is about to stop."""
         if self._dialogue and not self._closed:
-            self._dialogue.stop_rows()
-        self._closed = True
+            self._emitter.send(SessionGoingAway(in_ms=in_ms, reason="drain"))
         return self._emitter.take()
 
     def shut_down(self, now_ms: int) -> list[Effect]:
@@ -222,18 +289,27 @@ class Session:
             case SessionStart():
                 self._start(message)
             case SessionClose():
-                if message.keep:
-                    text = "keep is not supported by this server yet: a closed session is gone"
-                    raise ProtocolError("unsupported", text, param="keep")
-                self._end("client", now_ms, message.event_id)
+                self._close_as_asked(message, now_ms)
             case _ if self._dialogue:
                 self._dialogue.apply(message, now_ms)
             case _:
                 raise ProtocolError("not_started", f"send session.start before {message.type}")
 
+    def _close_as_asked(self, message: SessionClose, now_ms: int) -> None:
+        if not message.keep:
+            self._end("client", now_ms, message.event_id)
+        elif self._can_wait:
+            self._let_go(CLOSE_NORMAL, "kept", now_ms)
+        else:
+            text = "there is nothing to keep: the session has not started or cannot be resumed"
+            raise ProtocolError("unsupported", text, param="keep")
+
     def _start(self, message: SessionStart) -> None:
         if self._dialogue:
             raise ProtocolError("bad_message", "the session has started already")
+        if message.session_id is not None or message.resume is not None:
+            text = "session_id and resume go together; the server names new sessions"
+            raise ProtocolError("invalid_field", text, param="session_id")
         self._dialogue = Dialogue(
             message,
             session_id=self.id,
@@ -244,6 +320,14 @@ class Session:
             new_row=self._new_id,
             seed=self._seed,
             config=self._config,
+        )
+        self._dialogue.begin(self._started(message.event_id))
+
+    def _started(self, reply_to: str | None) -> SessionStarted:
+        assert self._dialogue
+        return dataclasses.replace(
+            self._dialogue.started(reply_to),
+            resume_token=self._tokens.current if self._detachment.is_possible else None,
             expires_at=self._expiry.at_unix_s if self._expiry else None,
         )
 
@@ -254,11 +338,13 @@ class Session:
             if self._bad_messages >= self._config.max_bad_messages:
                 self._close(CLOSE_PROTOCOL, f"{self._bad_messages} bad messages")
 
-    def _silence_due_ms(self) -> int | None:
-        """When the socket closes if no message comes."""
+    def _waiting_due_ms(self) -> int | None:
+        """When the session is given up if no socket comes, or its socket if no message does."""
+        if self._detachment.is_on:
+            return self._detachment.due_ms()
         if not self._heard_sense:
             return self._opened_ms + self._config.start_timeout_ms
-        if self._dialogue and any(self._dialogue.speaking.active()):
+        if self.is_speaking:
             return None
         return self._last_message_ms + self._config.limits.idle_timeout_s * 1000
 
@@ -271,7 +357,17 @@ class Session:
         self._close(_CLOSE_CODES[reason], reason)
 
     def _close(self, code: int, reason: str) -> None:
-        if self._dialogue:
-            self._dialogue.stop_rows()
+        self._vanish()
         self._emitter.emit(Close(code, reason))
+
+    def _let_go(self, code: int, reason: str, now_ms: int) -> None:
+        """Close the socket and, where that is possible, wait for another one."""
+        if not self._can_wait:
+            return self._close(code, reason)
+        self._detachment.begin(now_ms)
+        self._emitter.emit(Close(code, reason))
+
+    def _vanish(self) -> None:
+        if self._dialogue and not self._closed:
+            self._dialogue.stop_rows()
         self._closed = True

@@ -53,7 +53,8 @@ class SessionConfig:
     """What the server decides for all sessions.
 
     `opus_pre_skip` is in samples at 48 kHz. `prebuffer_ms` is how much a listener gathers before
-    it plays. `queued_sound_bytes` of sound, as f32, may wait for one client.
+    it plays. `queued_sound_bytes` of sound, as f32, may wait for one client. `resume_ttl_s` is how
+    long a session waits without a socket; 0: not at all.
     """
 
     server: str = "moss-realtime"
@@ -66,6 +67,7 @@ class SessionConfig:
     warm_pin_s: float = 600.0
     opus_pre_skip: int = 312
     start_timeout_ms: int = 10_000
+    resume_ttl_s: int = 120
     max_bad_messages: int = 10
 
 

@@ -15,7 +15,6 @@ from realtime.protocol.codec import choose_subprotocol, decode_client, decode_se
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import Limits
 from realtime.protocol.messages import (
-    LATER_FIELDS,
     LATER_TYPES,
     ResponseText,
     SessionStart,
@@ -151,12 +150,6 @@ def test_later_types_are_unsupported(kind: str) -> None:
     error = refusal({"type": kind, "m": 2, "anything": 1})
     assert (error.code, error.m) == ("unsupported", 2)
     assert kind in error.message
-
-
-@pytest.mark.parametrize("name", sorted(LATER_FIELDS["session.start"]))
-def test_later_fields_are_unsupported(name: str) -> None:
-    error = refusal(START | {name: {}})
-    assert (error.code, error.param) == ("unsupported", name)
 
 
 def test_only_items_and_whole_texts_may_be_large() -> None:

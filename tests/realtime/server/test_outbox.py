@@ -95,7 +95,7 @@ def test_queued_bytes_count_what_waits(outbox: Outbox):
 @pytest.mark.anyio
 async def test_waiting_ends_when_something_comes(outbox: Outbox):
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(outbox.wait(), name="wait")
+        waiting = tasks.create_task(outbox.news(), name="wait")
         await asyncio.sleep(0)
         assert not waiting.done()
         outbox.put(Pong(t=1, server_t=1))

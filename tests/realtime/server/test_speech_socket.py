@@ -198,7 +198,7 @@ async def test_invalid_utf8_closes_that_socket(running_server):
 
 
 class TestAClientThatVanishes:
-    """Its rows are cancelled at once, in every state."""
+    """Where sessions do not wait for their clients, its rows are cancelled at once."""
 
     async def vanish(self, client: RawClient) -> None:
         client.websocket.transport.abort()
@@ -214,7 +214,7 @@ class TestAClientThatVanishes:
 
     async def test_while_it_waits_in_the_engines_queue(self, run_server, eventually):
         model = replace(FAKE_MODEL, capacity_rows=1)
-        server = run_server(FakeScript(model=model, block_after_frames=0))
+        server = run_server(FakeScript(model=model, block_after_frames=0), resume_ttl_s=0)
         async with raw_client(server.ws_url) as first, raw_client(server.ws_url) as second:
             for number, client in enumerate((first, second)):
                 await client.start()
@@ -227,7 +227,7 @@ class TestAClientThatVanishes:
             await self.rows_are_cancelled(server, eventually, rows=2)
 
     async def test_during_prefill(self, run_server, eventually):
-        server = run_server(FakeScript(block_after_frames=0))
+        server = run_server(FakeScript(block_after_frames=0), resume_ttl_s=0)
         async with raw_client(server.ws_url) as client:
             await client.start()
             await client.say("r1", TEXT)
@@ -237,7 +237,7 @@ class TestAClientThatVanishes:
             await self.rows_are_cancelled(server, eventually, rows=1)
 
     async def test_while_it_is_spoken_to(self, run_server, eventually):
-        server = run_server(FakeScript(never_end=True, step_s=0.002))
+        server = run_server(FakeScript(never_end=True, step_s=0.002), resume_ttl_s=0)
         async with raw_client(server.ws_url) as client:
             await client.start()
             await client.say("r1", TEXT)
@@ -247,7 +247,7 @@ class TestAClientThatVanishes:
             await self.rows_are_cancelled(server, eventually, rows=1)
 
     async def test_while_it_reads_nothing(self, run_server, eventually):
-        server = run_server(FakeScript(never_end=True))
+        server = run_server(FakeScript(never_end=True), resume_ttl_s=0)
         async with raw_client(server.ws_url) as client:
             await client.start()
             client.websocket.transport.pause_reading()
@@ -270,7 +270,7 @@ async def test_a_slow_consumer_is_closed_with_4413_and_its_neighbour_hears_every
         await neighbour.say("r1", TEXT)
         pcm = pcm_of(await neighbour.until("response.done"))
         np.testing.assert_array_equal(read_ramp(pcm), np.arange(len(pcm)) % 65535)
-        await eventually(lambda: len(server.services.sessions) == 1)
+        await eventually(lambda: server.services.sessions.attached == 1)
         slow.websocket.transport.resume_reading()
         with pytest.raises(ConnectionClosed) as closed:
             await slow.until("response.done")

@@ -123,12 +123,14 @@ class Talk:
         self.events: list[Event] = []
         self.engine = FakeEngine(self.events.append, script)
         rows = itertools.count(100)
+        self._tokens = itertools.count(1)
         self.session = Session(
             session_id="sess_1",
             model=script.model,
             prompt=PROMPT,
             voices=voices,
             new_id=lambda: next(rows),
+            new_token=lambda: f"token_{next(self._tokens)}",
             seed=4,
             now_ms=self.now_ms,
             config=config,

@@ -113,7 +113,8 @@ def test_the_start_warms_system_and_voice(new_talk):
             "not at 0 Hz",
         ),
         ({"timestamps": "words"}, "unsupported", "timestamps", "none"),
-        ({"resume": {"token": "t"}}, "unsupported", "resume", "not supported"),
+        ({"session_id": "sess_9"}, "invalid_field", "session_id", "go together"),
+        ({"resume": {"token": ""}}, "invalid_field", "resume.token", "1 to 128"),
         ({"generation": {"top_p": 7}}, "invalid_field", "generation.top_p", "7"),
         ({"history": [{"role": "system", "text": "x"}]}, "unsupported", "item.role", "trained"),
         ({"colour": 1}, "invalid_field", "colour", "is not a field"),
@@ -184,21 +185,16 @@ def test_close_ends_everything_once(talk):
     assert [c.row for c in talk.commands if isinstance(c, Cancel)] == [100]
     assert talk.say("ping", t=1) == []
     assert talk.session.next_deadline_ms() is None
-    assert talk.session.disconnected(talk.now_ms) == []
+    assert talk.session.disconnected(talk.now_ms, for_good=False) == []
 
 
-def test_keeping_a_closed_session_is_later(talk):
-    assert refusal(talk.say("session.close", keep=True)).code == "unsupported"
-    assert talk.closed is None
-
-
-def test_a_lost_socket_stops_the_rows(talk):
+def test_a_client_that_left_for_good_stops_the_rows(talk):
     talk.say("response.start", response_id="r1", text="hello", end=True)
     talk.say("response.start", response_id="r2", context="none", text="hello", end=True)
-    effects = talk.session.disconnected(talk.now_ms)
+    effects = talk.session.disconnected(talk.now_ms, for_good=True)
     assert sorted(effect.command.row for effect in effects) == [100, 101]
     assert all(isinstance(effect.command, Cancel) for effect in effects)
-    assert talk.session.disconnected(talk.now_ms) == []
+    assert talk.session.disconnected(talk.now_ms, for_good=True) == []
 
 
 def test_a_server_that_stops_says_so(talk):
@@ -278,7 +274,9 @@ def test_a_socket_without_a_valid_message_closes(new_talk):
     assert talk.closed.code == 4400
 
 
-def test_an_idle_session_closes_but_a_speaking_one_does_not(talk):
+def test_an_idle_session_closes_but_a_speaking_one_does_not(new_talk):
+    talk = new_talk(config=SessionConfig(resume_ttl_s=0))
+    talk.say("session.start")
     talk.wait(599_999)
     talk.say("ping", t=1)
     talk.say("response.start", response_id="r1", text="Hello.", end=True)
