@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections import deque
@@ -434,8 +435,8 @@ class LiveSession:
     def _expiry(self, caller: Caller) -> Expiry | None:
         if caller.token is None:
             return None
-        in_ms = int((caller.token.expires_at - time.time()) * 1000)
-        return Expiry(self._now_ms() + in_ms, caller.token.expires_at)
+        at_s = self._loop.time() + caller.token.expires_at - time.time()
+        return Expiry(math.ceil(1000 * at_s), caller.token.expires_at)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

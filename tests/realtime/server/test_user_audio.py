@@ -136,7 +136,7 @@ async def test_bad_frames_are_answered_and_the_session_lives(running_server):
 
 @pytest.mark.parametrize("committed", [False, True])
 async def test_a_client_that_vanishes_leaves_no_stream_behind(run_server, eventually, committed):
-    server = run_server()
+    server = run_server(resume_ttl_s=0)
     async with raw_client(server.ws_url) as client:
         await client.start()
         await speak(client, "pcm_s16le", MODEL_HZ)

@@ -95,7 +95,7 @@ def test_the_end_of_a_token_is_known_announced_and_kept(new_talk) -> None:
     assert talk.closed is None
     talk.wait(1)
     assert talk.closed.code == CLOSE_TOKEN_EXPIRED
-    assert talk.session.is_closed
+    assert not talk.session.is_closed  # another token may take it up
     assert talk.of("session.going_away") == [going]
 
 
