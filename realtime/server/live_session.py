@@ -310,8 +310,11 @@ class LiveSession:
         if frame:
             length_ms = 1000 * len(piece.pcm) / self._model.rate_hz
             self._ring.add_frame(piece.response_id, frame, length_ms)
-            if socket is self._socket:  # else it is sent again
-                await self._send(socket, self._on_the_wire(frame, piece.response_id))
+            data = self._on_the_wire(frame, piece.response_id)
+            if socket is self._socket:
+                await self._send(socket, data)
+            elif self._socket:  # its replay was drawn up before this frame was there
+                self._first.append(data)
         self._outbox.sent(piece)
         self._note_sound(piece)
         samples = piece.stream.samples_given
@@ -385,12 +388,11 @@ class LiveSession:
         """See to buffers, deadlines and the session's end after anything has changed."""
         self._limit_buffers()
         self._set_timer()
-        too_much = self._services.config.max_queued_bytes
-        if self._socket and self._outbox.queued_bytes > too_much:
+        is_full = self._outbox.queued_bytes > self._services.config.max_queued_bytes
+        if self._socket and is_full:
             self._cut_slow_consumer(self._socket)
-        elif self._session.is_closed or self._outbox.queued_bytes > too_much:
-            if self._socket is None:
-                self.let_go()
+        elif not self._socket and (is_full or self._session.is_closed):
+            self.let_go()
 
     def _limit_buffers(self) -> None:
         audio, socket = self._session.audio, self._socket
