@@ -75,18 +75,11 @@ class Server(uvicorn.Server):
         """Take nothing new, give running responses their time, end the sessions, then close."""
         services = self._services
         services.draining = True
-        for live in services.sessions:
-            live.going_away(in_ms=int(1000 * services.config.drain_s))
-        await self._wait_while(self._is_serving, services.config.drain_s)
-        for live in services.sessions:
-            live.shut_down()
+        await self._wait_while(lambda: services.bridge.busy, services.config.drain_s)
+        for end in list(services.sessions):
+            end()
         await self._wait_while(lambda: bool(services.sessions), CLOSE_GRACE_S)
         await super().shutdown(sockets)
-
-    def _is_serving(self) -> bool:
-        """Whether anything is being made, or has been made and is on its way."""
-        services = self._services
-        return services.bridge.busy or any(live.is_heard for live in services.sessions)
 
     async def _wait_while(self, condition: Callable[[], bool], limit_s: float) -> None:
         for _ in range(int(limit_s / POLL_S)):
