@@ -82,7 +82,10 @@ class ServerConfig:
         800, "speak what is there when text stalls this long; 0 waits for ever"
     )
     allow_remote_ref_audio: bool = _setting(
-        False, "fetch reference audio from http(s) URLs in requests"
+        False, "fetch reference audio from http(s) URLs in requests, of public addresses"
+    )
+    ref_audio_private_hosts: tuple[str, ...] = _setting(
+        (), "hosts to fetch it from though their addresses are private"
     )
     slow_consumer_s: float = _setting(15.0, "close a socket that takes nothing for this long")
     max_queued_bytes: int = _setting(8 << 20, "close a socket with more sound waiting than this")

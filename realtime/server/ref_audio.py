@@ -2,28 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import hashlib
+import weakref
+from collections import OrderedDict
 
-import httpx
-
+from engine.api import ModelInfo, U16Codes
+from realtime.server.audio import ReferenceError, decode_reference
+from realtime.server.bridge import EngineError
+from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
+from realtime.server.off_loop import off_loop
+from realtime.server.public_fetch import FetchError, fetch
+from realtime.server.services import Services
 
 MAX_REF_BYTES = 10 << 20
-FETCH_TIMEOUT_S = 10.0
+MAX_CACHED = 1024  # references; codes of 30 s are 12 KB
+
+_Key = tuple[str, str]
 
 
-async def read_ref_audio(url: str, *, allow_remote: bool) -> bytes:
+class References:
+    """Encodes reference audio. The same recording is encoded once, however often it is sent."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._codes: OrderedDict[_Key, U16Codes] = OrderedDict()
+        self._encoding: weakref.WeakValueDictionary[_Key, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+
+    async def codes(self, url: str, model: ModelInfo) -> U16Codes:
+        """Return the codes u16 `[frames, n_vq]` of the audio behind `url`. Raises `ApiError`."""
+        audio = await read_ref_audio(url, self._services.config)
+        key = (hashlib.sha256(audio).hexdigest(), model.name)
+        lock = self._encoding.setdefault(key, asyncio.Lock())
+        async with lock:  # who comes second waits, and takes over if the first one leaves
+            if key not in self._codes:
+                self._codes[key] = await self._encode(audio, model)
+            self._codes.move_to_end(key)
+            while len(self._codes) > MAX_CACHED:
+                self._codes.popitem(last=False)
+            return self._codes[key]
+
+    async def _encode(self, audio: bytes, model: ModelInfo) -> U16Codes:
+        try:
+            pcm = await off_loop(self._services, decode_reference, audio, model.rate_hz)
+            return await self._services.bridge.encode(pcm, "normalise", model.name)
+        except ReferenceError as error:
+            raise _refuse("bad_audio", str(error)) from error
+        except EngineError as error:
+            raise ApiError(503, "engine_failed", str(error), param="ref_audio") from error
+
+
+async def read_ref_audio(url: str, config: ServerConfig) -> bytes:
     """Return the bytes behind `url`. Raises `ApiError` 400.
 
-    `data:` is always taken, `http:` and `https:` only if the operator allowed it (redirects are
-    not followed), anything else never.
+    `data:` is always taken, `http:` and `https:` only if the operator allowed it, and then from
+    public addresses; anything else never.
     """
     scheme = url.partition(":")[0].lower()
     if scheme == "data":
         return decode_data_url(url)
-    if scheme in ("http", "https") and allow_remote:
-        return await _fetch(url)
+    if scheme in ("http", "https") and config.allow_remote_ref_audio:
+        hosts = config.ref_audio_private_hosts
+        try:
+            return await fetch(url, max_bytes=MAX_REF_BYTES, private_hosts=hosts)
+        except FetchError as error:
+            code = "ref_audio_forbidden" if error.forbidden else "bad_audio"
+            raise _refuse(code, f"`ref_audio` {error}") from error
     if scheme in ("http", "https", "file"):
         message = f"`ref_audio` must be sent inline; {scheme}: URLs are not opened by this server"
         raise _refuse("ref_audio_forbidden", message)
@@ -39,29 +88,6 @@ def decode_data_url(url: str) -> bytes:
         audio = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
         raise _refuse("invalid_field", f"`ref_audio` is not base64: {error}") from error
-    return _checked(audio)
-
-
-async def _fetch(url: str) -> bytes:
-    audio = bytearray()
-    try:
-        async with (
-            httpx.AsyncClient(timeout=FETCH_TIMEOUT_S) as client,
-            client.stream("GET", url) as response,
-        ):
-            if response.status_code != 200:
-                message = f"`ref_audio` was answered with status {response.status_code}"
-                raise _refuse("bad_audio", message)
-            async for part in response.aiter_bytes():
-                audio += part
-                if len(audio) > MAX_REF_BYTES:
-                    break
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise _refuse("bad_audio", f"`ref_audio` cannot be fetched: {error}") from error
-    return _checked(bytes(audio))
-
-
-def _checked(audio: bytes) -> bytes:
     if len(audio) > MAX_REF_BYTES:
         raise _refuse("bad_audio", f"`ref_audio` is larger than {MAX_REF_BYTES >> 20} MiB")
     return audio

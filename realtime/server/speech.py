@@ -12,12 +12,10 @@ from starlette.routing import BaseRoute
 
 from engine.api import ModelInfo, U16Codes
 from realtime.server.aliases import Aliases
-from realtime.server.audio import ReferenceError, decode_reference
-from realtime.server.bridge import EngineError
-from realtime.server.errors import ApiError, parse_json_object, read_body, request_id
+from realtime.server.errors import parse_json_object, read_body, request_id
 from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
-from realtime.server.ref_audio import MAX_REF_BYTES, read_ref_audio
+from realtime.server.ref_audio import MAX_REF_BYTES, References
 from realtime.server.resource import resource
 from realtime.server.services import Services
 from realtime.server.speech_request import SpeechBody, parse_speech_body
@@ -38,6 +36,7 @@ class _SpeechEndpoint:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._aliases = Aliases(services.config)
+        self._references = References(services)
 
     async def speak(self, request: Request) -> Response:
         """Validate all of the request; the response does the rest."""
@@ -53,7 +52,7 @@ class _SpeechEndpoint:
         async def open_row() -> tuple[SpeechRow, int]:
             codes = voice.codes if voice else None
             if body.ref_audio is not None:
-                codes = await self._encode_reference(body.ref_audio, model)
+                codes = await self._references.codes(body.ref_audio, model)
             return self._row(body, text_ids, model, codes), 0 if codes is None else len(codes)
 
         speech = Speech(
@@ -71,16 +70,6 @@ class _SpeechEndpoint:
     def _parse(self, raw: bytes) -> tuple[SpeechBody, tuple[int, ...]]:
         body = parse_speech_body(parse_json_object(raw))
         return body, tuple(self._services.prompt.tokenizer.encode(body.input))
-
-    async def _encode_reference(self, url: str, model: ModelInfo) -> U16Codes:
-        audio = await read_ref_audio(url, allow_remote=self._services.config.allow_remote_ref_audio)
-        try:
-            pcm = await off_loop(self._services, decode_reference, audio, model.rate_hz)
-            return await self._services.bridge.encode(pcm, "normalise", model.name)
-        except ReferenceError as error:
-            raise ApiError(400, "bad_audio", str(error), param="ref_audio") from error
-        except EngineError as error:
-            raise ApiError(503, "engine_failed", str(error), param="ref_audio") from error
 
     def _row(
         self,

@@ -181,7 +181,7 @@ def test_remote_reference_where_it_is_allowed(run_server: RunServer) -> None:
         def log_message(self, *args: Any) -> None:
             pass
 
-    server = run_server(allow_remote_ref_audio=True)
+    server = run_server(allow_remote_ref_audio=True, ref_audio_private_hosts=("127.0.0.1",))
     with http.server.HTTPServer(("127.0.0.1", 0), Files) as files:
         thread = threading.Thread(target=files.serve_forever)
         thread.start()
