@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -36,13 +37,24 @@ def trainable(
 def save_checkpoint(
     model: RealtimeModel, directory: Path, *, source: Path, dtype: torch.dtype = torch.bfloat16
 ) -> None:
+    """Write the weights of a model; see `save_weights`."""
+    save_weights(model.state_dict(), directory, source=source, dtype=dtype)
+
+
+def save_weights(
+    weights: Mapping[str, Tensor],
+    directory: Path,
+    *,
+    source: Path,
+    dtype: torch.dtype = torch.bfloat16,
+) -> None:
     """Write a checkpoint in the released format, weights as `dtype`, settings those of `source`.
 
     A kill or a full disk leaves what was in `directory` before, or nothing where it was new.
     Tensors that released checkpoints hold without using them are copied from `source`, where it
     has weights.
     """
-    state = {name: _stored(tensor, dtype) for name, tensor in model.state_dict().items()}
+    state = {name: _stored(tensor, dtype) for name, tensor in weights.items()}
     unused = read_tensors(source, UNUSED_TENSORS) if _has_weights(source) else {}
     state |= {name: _stored(tensor, dtype) for name, tensor in unused.items()}
     partial = directory.with_name(f".{directory.name}.partial")

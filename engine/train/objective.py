@@ -112,5 +112,5 @@ def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def _compute_like(x: Tensor) -> Tensor:
     """An empty tensor of the dtype in which matrix products of `x` come out."""
     kind = x.device.type
-    autocast = torch.is_autocast_enabled(kind)
+    autocast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
     return x.new_empty(0, dtype=torch.get_autocast_dtype(kind) if autocast else x.dtype)

@@ -1,4 +1,4 @@
-"""The command line: `moss-realtime serve | say | doctor`."""
+"""The command line: `moss-realtime serve | say | doctor | finetune`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import dataclasses
 import logging
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
@@ -97,7 +98,10 @@ class Server(uvicorn.Server):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `moss-realtime`."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["finetune"]:
+        sys.exit(_finetune(words[1:]))
+    arguments = _parser().parse_args(words)
     try:
         config = load_config(vars(arguments), os.environ)
         configure_logging(config)
@@ -112,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="moss-realtime", description="A realtime speech server for voice agents."
     )
-    commands = parser.add_subparsers(required=True, metavar="serve | say | doctor")
+    commands = parser.add_subparsers(required=True, metavar="serve | say | doctor | finetune")
     serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
     add_arguments(serve)
     serve.set_defaults(command=_serve)
@@ -126,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
     add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))
     doctor.set_defaults(command=_doctor)
+    commands.add_parser("finetune", help="continue a checkpoint on your own recordings")
     return parser
 
 
@@ -146,6 +151,16 @@ def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
 def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
     say(config, arguments.text, arguments.output, voice=arguments.voice, seed=arguments.seed)
     return 0
+
+
+def _finetune(words: Sequence[str]) -> int:
+    """Run it in a process of its own: training needs torch, which this one never loads."""
+    child = subprocess.Popen([sys.executable, "-m", "engine.train.finetune", *words])
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:  # the terminal has told the child as well: it saves and ends
+            continue
 
 
 def _doctor(config: ServerConfig, arguments: argparse.Namespace) -> int:
