@@ -64,7 +64,8 @@ def at_rate(said: Said, rate_hz: int) -> F32:
     """Return the sound at another rate, f32 [samples]."""
     if said.rate_hz == rate_hz:
         return said.sound
-    return soxr.resample(said.sound, said.rate_hz, rate_hz)
+    resampled: F32 = soxr.resample(said.sound, said.rate_hz, rate_hz)
+    return resampled
 
 
 def pooled(said: Sequence[Said], voice: str, rate_hz: int) -> F32:
