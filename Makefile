@@ -13,6 +13,11 @@ test:
 	@deploy/setup.sh dev
 	@$(BIN)/python -m pytest
 
+# What takes too long for every change: thousands of sessions.
+soak:
+	@deploy/setup.sh dev
+	@$(BIN)/python -m pytest -m soak
+
 # What to run before each commit.
 check:
 	@deploy/setup.sh dev

@@ -54,9 +54,12 @@ class RawClient:
 
 
 @asynccontextmanager
-async def raw_client(url: str, subprotocol: str | None = None) -> AsyncIterator[RawClient]:
+async def raw_client(
+    url: str, subprotocol: str | None = None, headers: dict[str, str] | None = None
+) -> AsyncIterator[RawClient]:
     offered = [subprotocol] if subprotocol else None
-    async with connect(url, subprotocols=offered, compression=None) as websocket:
+    options = {"subprotocols": offered, "additional_headers": headers, "compression": None}
+    async with connect(url, **options) as websocket:
         yield RawClient(websocket)
 
 
