@@ -98,7 +98,7 @@ async def neighbour(url: str) -> str:
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])
 def test_neighbours_hear_what_they_hear_without_the_attacker(run_server, eventually, encoding):
-    server = run_server(FakeScript(sound="ramp", chunk_ramp_frames=(1, 4, 15)))
+    server = run_server(FakeScript(sound="ramp", chunk_ramp_frames=(1, 4, 15)), resume_ttl_s=1)
     alone = asyncio.run(neighbour(server.ws_url))
 
     async def both(attack: list[Any]) -> str:

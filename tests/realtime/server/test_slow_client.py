@@ -47,7 +47,7 @@ async def neighbours(url: str) -> list[list[str]]:
 
 async def test_one_client_that_never_reads_among_sixteen(tmp_path, eventually):
     flags = ("--fake", "--max-rows", "32", "--data-dir", str(tmp_path), "--log-level", "warning")
-    with server_process(*flags, "--slow-consumer-s", "600") as (url, pid):
+    with server_process(*flags, "--slow-consumer-s", "600", "--resume-ttl-s", "1") as (url, pid):
         socket_url = url.replace("http", "ws") + "/v1/speech"
         alone = await neighbours(socket_url)
         before_kib = resident_kib(pid)
