@@ -14,6 +14,8 @@ class Limits:
     item_message_bytes: int = 1024 * 1024
     delta_chars: int = 4096
     text_chars: int = 8000
+    text_deltas_per_s: int = 200
+    text_delta_burst: int = 1000
     audio_s: int = 600
     item_audio_s: int = 60
     history_grid_rows: int = 32_768

@@ -42,11 +42,13 @@ from realtime.protocol.messages import (
     SessionStart,
     SessionStarted,
 )
+from realtime.protocol.pace import Pace
 from realtime.sdk.core import SUBPROTOCOL, ClientCore, Sound
 from realtime.sdk.errors import MossError, ResponseFailed, ServerRefused, StreamInterrupted
 from realtime.sdk.reply import Reply
 
 DELTA_CHARS = 4096
+_PACE_MARGIN = 0.8  # of the burst: what was sent evenly may arrive bunched
 PCM = AudioRequest(codec="pcm_s16le")
 
 # At DEBUG websockets logs every header and frame: keys, and what is said.
@@ -161,6 +163,8 @@ class Session:
             raise ServerRefused(answer.message, code=answer.code)
         assert isinstance(answer, SessionStarted), answer
         self.started = answer
+        limits = answer.limits
+        self._pace = Pace(limits.text_deltas_per_s, _PACE_MARGIN * limits.text_delta_burst)
 
     async def _speak(
         self, reply: Reply, start: ResponseStart, text: str | AsyncIterable[str]
@@ -173,6 +177,7 @@ class Session:
                     if reply.ended:
                         return
                     delta = piece[at : at + DELTA_CHARS]
+                    await self._keep_pace()
                     await self.send(ResponseText(m=1, response_id=reply.response_id, delta=delta))
             await self.send(ResponseEnd(m=1, response_id=reply.response_id))
         except MossError as error:
@@ -181,6 +186,12 @@ class Session:
             reply.end(None, error)
             with contextlib.suppress(MossError):
                 await self.send(ResponseCancel(m=1, response_id=reply.response_id))
+
+    async def _keep_pace(self) -> None:
+        """Wait where the text comes faster than the server takes it."""
+        wait_ms = self._pace.reserve(asyncio.get_running_loop().time() * 1000)
+        if wait_ms:
+            await asyncio.sleep(wait_ms / 1000)
 
     async def _read(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -23,6 +24,7 @@ from realtime.protocol.messages import (
     InputFormat,
     Ping,
     Pong,
+    ResponseText,
     Resume,
     SessionClose,
     SessionClosed,
@@ -30,6 +32,7 @@ from realtime.protocol.messages import (
     SessionStart,
     SessionStarted,
 )
+from realtime.protocol.pace import Pace
 from realtime.session.dialogue import Dialogue
 from realtime.session.effects import Close, Effect
 from realtime.session.emitter import Emitter
@@ -81,6 +84,7 @@ class Session:
         self._tokens = ResumeTokens(new_token)
         self._detachment = Detachment(config.resume_ttl_s)
         self._awaited_m = 1
+        self._pace = Pace(config.limits.text_deltas_per_s, config.limits.text_delta_burst)
         self._bad_messages = 0
         self._heard_sense = False  # a valid message came
         self._opened_ms = now_ms
@@ -119,7 +123,9 @@ class Session:
         self._last_message_ms = now_ms
         self._tokens.confirm()
         try:
-            if self._is_next(message.m):
+            if self._is_awaited(message.m):
+                self._check_pace(message, now_ms)
+                self._awaited_m += 1
                 self._heard_sense = True
                 self._apply(self._pins.apply(message), now_ms)
         except ProtocolError as error:
@@ -152,7 +158,8 @@ class Session:
             return []
         self._last_message_ms = now_ms
         try:
-            if error.m is None or self._is_next(error.m):
+            if error.m is None or self._is_awaited(error.m):
+                self._awaited_m += error.m is not None
                 self._refuse(error)
         except ProtocolError as gap:
             gap.reply_to = error.reply_to
@@ -266,7 +273,7 @@ class Session:
             self._end("shutdown", now_ms, None)
         return self._emitter.take()
 
-    def _is_next(self, m: int) -> bool:
+    def _is_awaited(self, m: int) -> bool:
         """Whether this is the message awaited; one applied before is not. A gap raises."""
         if m > self._awaited_m:
             raise ProtocolError(
@@ -276,10 +283,22 @@ class Session:
                 expected=self._awaited_m,
                 param="m",
             )
-        if m < self._awaited_m:
-            return False
-        self._awaited_m += 1
-        return True
+        return m == self._awaited_m
+
+    def _check_pace(self, message: ClientMessage, now_ms: int) -> None:
+        """Refuse text that comes too fast; its number stays awaited, so that no word is lost."""
+        if not isinstance(message, ResponseText):
+            return
+        wait_ms = self._pace.take(now_ms)
+        if wait_ms:
+            limits = self._config.limits
+            raise ProtocolError(
+                "rate_limited",
+                f"more than {limits.text_deltas_per_s} deltas a second after a burst of "
+                f"{limits.text_delta_burst}; send on from message {message.m}",
+                retry_after_ms=math.ceil(wait_ms),
+                expected=message.m,
+            )
 
     def _apply(self, message: ClientMessage, now_ms: int) -> None:
         match message:

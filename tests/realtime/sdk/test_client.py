@@ -10,6 +10,7 @@ import pytest
 from engine import api
 from engine.fake import FakeScript
 from engine.index_sound import read_ramp
+from realtime.protocol.limits import DEFAULT_LIMITS
 from realtime.protocol.messages import Generation, NewItem
 from realtime.sdk import Client, ResponseFailed, ServerRefused, StreamInterrupted
 from realtime.sdk.client import socket_url
@@ -213,3 +214,20 @@ def test_any_address_of_the_server_will_do(url: str, socket: str):
 def test_something_else_is_not_an_address():
     with pytest.raises(ValueError, match=r"'localhost:8000' .* http://127"):
         socket_url("localhost:8000")
+
+
+async def test_an_iterator_of_single_characters_is_sent_no_faster_than_the_server_takes_it(
+    running_server,
+):
+    limits = replace(DEFAULT_LIMITS, text_deltas_per_s=2000, text_delta_burst=20)
+    services = running_server.services
+    services.session_config = replace(services.session_config, limits=limits)
+
+    async def characters():
+        for character in TEXT:
+            yield character
+
+    async with Client(running_server.base_url) as session:
+        async for _ in session.say(characters()):
+            pass
+        assert [item.text for item in await session.history()] == [TEXT]
