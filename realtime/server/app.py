@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 import realtime
 from realtime.protocol.codec import choose_subprotocol
 from realtime.protocol.errors import ProtocolError
+from realtime.protocol.query import start_from_query
 from realtime.server import models, speech, tokens_api, voices
 from realtime.server.connection import Connection
 from realtime.server.credentials import RETRY_AFTER_S, SOCKET_PATH, Credentials, caller_of
@@ -105,14 +106,16 @@ async def speech_socket(websocket: WebSocket) -> None:
         subprotocol, encoding = choose_subprotocol(websocket.scope["subprotocols"])
         token = caller_of(websocket.scope).token
         pins = Pins(token.session) if token else NO_PINS
+        start = start_from_query(websocket.query_params.multi_items())
     except ProtocolError as error:
-        return await _refuse(websocket, ApiError(400, error.code, error.message))
+        refusal = ApiError(400, error.code, error.message, param=error.param)
+        return await _refuse(websocket, refusal)
     if unready := services.why_not_ready():
         return await _refuse(websocket, _overloaded(503, f"the server is {unready}"))
     if services.sessions.attached >= services.config.max_sessions:
         return await _refuse(websocket, _overloaded(429, "too many sessions are open"))
     await websocket.accept(subprotocol)
-    await Connection(websocket, encoding, services, pins).run()
+    await Connection(websocket, encoding, services, pins=pins, start=start).run()
 
 
 def _overloaded(status: int, message: str) -> ApiError:

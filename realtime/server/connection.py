@@ -24,7 +24,13 @@ class Connection:
     """Serves one accepted WebSocket until it closes; the session may go on without it."""
 
     def __init__(
-        self, websocket: WebSocket, encoding: Encoding, services: Services, pins: Pins = NO_PINS
+        self,
+        websocket: WebSocket,
+        encoding: Encoding,
+        services: Services,
+        *,
+        pins: Pins = NO_PINS,
+        start: SessionStart | None = None,
     ) -> None:
         self.encoding = encoding
         self.caller = caller_of(websocket.scope)
@@ -32,11 +38,14 @@ class Connection:
         self._services = services
         self._link = link_of(websocket)
         self._live = LiveSession(self, services, pins)
+        self._start = start
 
     async def run(self) -> None:
         """Read until the socket is gone."""
         for_good = False
         try:
+            if self._start:
+                self._live.begin(self._start)
             while True:
                 message = await self._websocket.receive()
                 if message["type"] == "websocket.disconnect":

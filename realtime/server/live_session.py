@@ -174,6 +174,10 @@ class LiveSession:
         """Apply a client message."""
         self._apply(self._session.receive(message, self._now_ms()))
 
+    def begin(self, message: SessionStart) -> None:
+        """Start as the handshake asked."""
+        self._apply(self._session.begin(message, self._now_ms()))
+
     def receive_audio(self, data: bytes) -> None:
         """Take a binary audio frame of the client."""
         self._apply(self._session.receive_audio(data, self._now_ms()))

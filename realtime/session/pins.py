@@ -16,8 +16,8 @@ from realtime.protocol.messages import (
 from realtime.protocol.schema import Reading, parse
 
 _PINNABLE: Final = (
-    *("model", "voice", "audio", "generation", "timestamps", "flow", "stall_flush_ms"),
-    *("layout", "text_only_user", "metadata"),
+    *("model", "voice", "audio", "input_audio", "generation", "timestamps", "flow"),
+    *("stall_flush_ms", "normalize", "layout", "text_only_user", "metadata"),
 )
 _WHOLE: Final = ("voice", "metadata")  # maps that are one value
 
@@ -49,7 +49,7 @@ class Pins:
             case SessionUpdate():
                 names = _asked(message)
             case ResponseStart():
-                names = _asked(message) & {"voice", "generation"}
+                names = _asked(message) & {"voice", "generation", "normalize"}
             case _:
                 return message
         given = {name: field for name, field in self._given.items() if name in names}

@@ -133,6 +133,15 @@ class Session:
             self._refuse(error)
         return self._emitter.take()
 
+    def begin(self, message: SessionStart, now_ms: int) -> list[Effect]:
+        """Start as the handshake asked: its query stands for `session.start`, without a number."""
+        self._heard_sense = True
+        try:
+            self._apply(self._pins.apply(message), now_ms)
+        except ProtocolError as error:
+            self._refuse(error)
+        return self._emitter.take()
+
     def receive_audio(self, data: bytes, now_ms: int) -> list[Effect]:
         """Take a binary audio frame of the client: a piece of what the user says."""
         if self._closed:
