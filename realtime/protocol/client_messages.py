@@ -36,7 +36,10 @@ class FromClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStart(FromClient):
-    """Open the session; the first message. `history` is appended as by `item.create`.
+    """Open the session; the first message.
+
+    `capsule` is a history that `history.export` gave; without `voice` its own one speaks.
+    `history` is appended as by `item.create`.
 
     `normalize`: the text of responses is Markdown with numbers and signs, to be spoken as words.
 
@@ -58,6 +61,7 @@ class SessionStart(FromClient):
     normalize: bool = False
     layout: Layout = "training"
     text_only_user: TextOnlyUser = "include"
+    capsule: bytes | None = None
     history: tuple[NewItem, ...] = ()
     metadata: dict[str, Any] | None = None
 
@@ -101,6 +105,28 @@ class ItemTruncate(FromClient):
     item_id: Id
     audio_end_ms: Position
     text: Text | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemDelete(FromClient):
+    """Take an item out of the history."""
+
+    type: Literal["item.delete"] = "item.delete"
+    item_id: Id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryClear(FromClient):
+    """Take all items out of the history; what is left is answered."""
+
+    type: Literal["history.clear"] = "history.clear"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryExport(FromClient):
+    """Ask for the history as a capsule."""
+
+    type: Literal["history.export"] = "history.export"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +244,10 @@ ClientMessage = (
     | SessionClose
     | ItemCreate
     | ItemTruncate
+    | ItemDelete
     | HistoryGet
+    | HistoryClear
+    | HistoryExport
     | InputAudioCommit
     | InputAudioClear
     | ResponseStart

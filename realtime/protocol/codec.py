@@ -12,7 +12,6 @@ from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import DEFAULT_LIMITS, Limits
 from realtime.protocol.messages import (
     CLIENT_MESSAGES,
-    LATER_TYPES,
     SERVER_MESSAGES,
     ClientMessage,
     ServerMessage,
@@ -96,7 +95,7 @@ def _unpack(data: str | bytes, encoding: Encoding) -> dict[str, Any]:
         expected = "JSON in text frames" if encoding == "json" else "msgpack in binary frames"
         raise ProtocolError("bad_message", f"this connection speaks {expected}")
     try:
-        fields = json.loads(data) if encoding == "json" else _unpack_msgpack(data)
+        fields = json.loads(data) if encoding == "json" else unpack_msgpack(data)
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         reason = "nested too deep" if isinstance(error, RecursionError) else error
         raise ProtocolError("bad_message", f"not readable as {encoding}: {reason}") from None
@@ -105,7 +104,8 @@ def _unpack(data: str | bytes, encoding: Encoding) -> dict[str, Any]:
     return fields
 
 
-def _unpack_msgpack(data: str | bytes) -> Any:
+def unpack_msgpack(data: str | bytes) -> Any:
+    """Read any msgpack; raises `ValueError`, `RecursionError` or `msgpack.UnpackException`."""
     return msgpack.unpackb(data, unicode_errors="surrogatepass", ext_hook=_refuse_extension)
 
 
@@ -117,8 +117,6 @@ def _client_type(fields: dict[str, Any]) -> str:
     kind = fields.get("type")
     if not isinstance(kind, str):
         raise ProtocolError("bad_message", "a message has a string field `type`", param="type")
-    if kind in LATER_TYPES:
-        raise ProtocolError("unsupported", f"{kind} is not supported by this server yet")
     if kind not in CLIENT_MESSAGES:
         known = ", ".join(CLIENT_MESSAGES)
         raise ProtocolError("unknown_type", f"unknown type {kind[:80]!r}; there are {known}")

@@ -7,11 +7,14 @@ from typing import get_args
 from realtime.protocol.client_messages import (
     ClientMessage,
     FromClient,
+    HistoryClear,
+    HistoryExport,
     HistoryGet,
     InputAudioClear,
     InputAudioCommit,
     Interrupt,
     ItemCreate,
+    ItemDelete,
     ItemTruncate,
     Ping,
     Playback,
@@ -55,6 +58,7 @@ from realtime.protocol.server_messages import (
     Error,
     FromServer,
     History,
+    HistoryCapsule,
     InputAudioCommitted,
     ItemCreated,
     ItemDeleted,
@@ -76,7 +80,6 @@ from realtime.protocol.server_messages import (
 
 __all__ = [
     "CLIENT_MESSAGES",
-    "LATER_TYPES",
     "SERVER_MESSAGES",
     "AudioFormat",
     "AudioRequest",
@@ -93,6 +96,9 @@ __all__ = [
     "Generation",
     "HeardSource",
     "History",
+    "HistoryCapsule",
+    "HistoryClear",
+    "HistoryExport",
     "HistoryGet",
     "InputAudioClear",
     "InputAudioCommit",
@@ -104,6 +110,7 @@ __all__ = [
     "ItemAudio",
     "ItemCreate",
     "ItemCreated",
+    "ItemDelete",
     "ItemDeleted",
     "ItemRef",
     "ItemTruncate",
@@ -149,12 +156,3 @@ CLIENT_MESSAGES: dict[str, type[ClientMessage]] = {
 SERVER_MESSAGES: dict[str, type[ServerMessage]] = {
     cls.__dataclass_fields__["type"].default: cls for cls in get_args(ServerMessage)
 }
-
-# What protocol v1 has and this server does not do yet; asking for it answers `unsupported`.
-LATER_TYPES = frozenset(
-    {
-        "item.delete",
-        "history.clear",
-        "history.export",
-    }
-)

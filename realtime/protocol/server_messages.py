@@ -106,10 +106,11 @@ class SessionGoingAway(FromServer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemCreated(FromServer):
-    """An item joined the history."""
+    """An item joined the history, behind the item `after`; without that, at the front."""
 
     type: Literal["item.created"] = "item.created"
     item: Item
+    after: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,7 @@ class ItemTruncated(FromServer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemDeleted(FromServer):
-    """An item left the history: nothing of it was heard."""
+    """An item left the history: deleted, trimmed, or nothing of it was heard."""
 
     type: Literal["item.deleted"] = "item.deleted"
     item_id: str
@@ -143,6 +144,14 @@ class History(FromServer):
 
     type: Literal["history"] = "history"
     items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryCapsule(FromServer):
+    """The history with its sound, to begin a session with; see `protocol.capsule`."""
+
+    type: Literal["history.capsule"] = "history.capsule"
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,6 +294,7 @@ ServerMessage = (
     | ItemTruncated
     | ItemDeleted
     | History
+    | HistoryCapsule
     | InputAudioCommitted
     | ResponseStarted
     | ResponseAudio

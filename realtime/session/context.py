@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.api import I32Grid, Open, Warm
 from engine.models.realtime_prompt import RealtimePrompt, Turn
-from realtime.protocol.messages import Warned
+from realtime.protocol.messages import ItemDeleted, Warned
 from realtime.session.emitter import Emitter
 from realtime.session.history import History
 from realtime.session.response import Request
@@ -38,13 +38,17 @@ class ModelContext:
         self._key = key
         self._layout = settings.layout
         self._text_only_user = settings.text_only_user
-        self._voice = settings.voice
+        self.voice = settings.voice
 
     def use_voice(self, voice: Voice | None) -> None:
         """Begin a new model context if the conversation's voice changes."""
-        if _id(voice) == _id(self._voice):
+        if _id(voice) == _id(self.voice):
             return
-        self._voice = voice
+        self.voice = voice
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new model context: the items before it were spoken by another voice."""
         if self._history.start_context():
             message = "the voice changed: the model no longer hears the items before this point"
             self._emitter.send(Warned(code="context_restarted", message=message))
@@ -53,9 +57,9 @@ class ModelContext:
         """Have the engine prefill what the next response of the conversation starts with."""
         turns = self._history.turns(self._history.context)
         if turns:
-            grid = self._dialogue(turns, self._voice)
+            grid = self._dialogue(turns, self.voice)
         else:
-            grid = self._prompt.system(_codes(self._voice))
+            grid = self._prompt.system(_codes(self.voice))
         model = self._clock.model.name
         self._emitter.command(Warm(self._key, model, grid, self._config.warm_pin_s))
 
@@ -83,7 +87,7 @@ class ModelContext:
 
     def trim_history(self) -> None:
         """Drop the oldest turns of a history that is larger than is kept."""
-        dropped = 0
+        dropped: list[str] = []
         while self._history.is_over_limits():
             dropped += self._history.drop_oldest()
         self._warn_trimmed(dropped)
@@ -92,7 +96,7 @@ class ModelContext:
         limit = min(self._clock.model.max_grid_rows, self._config.limits.history_grid_rows)
         context = request.history_context
         grid = self._dialogue(self._history.turns(context), request.voice)
-        dropped = 0
+        dropped: list[str] = []
         if len(grid) > limit * (1 - _REPLY):
             while len(grid) > limit * _KEEP and self._history.turns(context):
                 dropped += self._history.drop_oldest()
@@ -103,9 +107,11 @@ class ModelContext:
     def _dialogue(self, turns: list[Turn], voice: Voice | None) -> I32Grid:
         return self._prompt.dialogue(turns, _codes(voice), self._layout, self._text_only_user)
 
-    def _warn_trimmed(self, dropped: int) -> None:
+    def _warn_trimmed(self, dropped: list[str]) -> None:
+        for item_id in dropped:
+            self._emitter.send(ItemDeleted(item_id=item_id))
         if dropped:
-            message = f"the {dropped} oldest items left the history: the context was full"
+            message = f"the {len(dropped)} oldest items left the history: the context was full"
             self._emitter.send(Warned(code="history_trimmed", message=message))
 
 

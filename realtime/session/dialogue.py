@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from engine.api import Encoded, Event, Failed, ModelInfo
 from engine.models.realtime_prompt import RealtimePrompt
-from realtime.protocol.errors import ProtocolError
+from realtime.protocol.capsule import read_capsule
 from realtime.protocol.messages import (
     ClientMessage,
+    HistoryClear,
+    HistoryExport,
     HistoryGet,
     InputAudioClear,
     InputAudioCommit,
     Interrupt,
     ItemCreate,
-    ItemCreated,
+    ItemDelete,
     ItemRef,
     ItemTruncate,
     Playback,
@@ -27,11 +30,13 @@ from realtime.protocol.messages import (
     SessionStarted,
     SessionUpdate,
     SessionUpdated,
+    VoiceRef,
 )
-from realtime.protocol.messages import History as HistoryMessage
 from realtime.session.barge_in import CANCELLED, BargeIn
+from realtime.session.capsule import CapsuleReader
 from realtime.session.context import ModelContext
 from realtime.session.cut import Cutter
+from realtime.session.edits import HistoryEdits
 from realtime.session.effects import DropAudio
 from realtime.session.emitter import Emitter
 from realtime.session.heard import SpeechRate
@@ -65,10 +70,15 @@ class Dialogue:
         seed: int,
         config: SessionConfig,
     ) -> None:
+        capsule = None if message.capsule is None else read_capsule(message.capsule)
+        if capsule and capsule.voice and message.voice is None:
+            message = dataclasses.replace(message, voice=VoiceRef(id=capsule.voice))
         settings = negotiate(message, model, voices, config)
         clock, rate = FrameClock(model), SpeechRate()
         cutter = Cutter(clock, prompt.tokenizer.encode)
         history = History(clock, prompt.tokenizer.encode, config.limits)
+        if capsule:
+            CapsuleReader(history, clock).restore(capsule)
         for item in message.history:
             history.add(history.read(item))
         context = ModelContext(emitter, history, prompt, clock, config, session_id, settings)
@@ -85,6 +95,9 @@ class Dialogue:
         self.user_audio = UserAudio(
             emitter, history, clock, config.limits, settings.input_audio, new_row
         )
+        self._edits = HistoryEdits(emitter, history, self._speaking, context, clock)
+        voice_id = settings.voice.id if settings.voice else None
+        self._is_other_voice = capsule is not None and capsule.voice != voice_id
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)
 
     @property
@@ -95,6 +108,8 @@ class Dialogue:
     def begin(self, started: SessionStarted) -> None:
         """Say that the session has started, and prepare the engine for its first reply."""
         self._emitter.send(started)
+        if self._is_other_voice:
+            self._context.restart()
         self._context.trim_history()
         self._context.warm()
 
@@ -130,12 +145,10 @@ class Dialogue:
         match message:
             case SessionUpdate():
                 self._update(message)
-            case ItemCreate():
-                self._create_item(message)
             case ItemTruncate():
                 self._barge_in.truncate(message, now_ms)
-            case HistoryGet():
-                self._send_history(message)
+            case ItemCreate() | ItemDelete() | HistoryClear() | HistoryGet() | HistoryExport():
+                self._edits.apply(message)
             case InputAudioCommit():
                 self._commit_user_audio(message, now_ms)
             case InputAudioClear():
@@ -200,27 +213,6 @@ class Dialogue:
         if message.voice is not None:
             self._context.use_voice(settings.voice)
             self._context.warm()
-
-    def _create_item(self, message: ItemCreate) -> None:
-        item = self._history.read(message.item)
-        if message.after is None:
-            self._history.add(item)
-        elif self._history.find(message.after):
-            self._history.insert_after(item, (message.after,))
-        else:
-            raise ProtocolError(
-                "unknown_item", f"there is no item {message.after!r} to follow", param="after"
-            )
-        self._emitter.send(ItemCreated(reply_to=message.event_id, item=self._history.wire(item)))
-        self._context.trim_history()
-        if item.role == "user" and message.after is None:
-            # A reply is near, and what was said before has been heard to its end.
-            self._speaking.late.clear()
-            self._context.warm()
-
-    def _send_history(self, message: HistoryGet) -> None:
-        items = [self._history.wire(item, audio=message.audio) for item in self._history.items]
-        self._emitter.send(HistoryMessage(reply_to=message.event_id, items=tuple(items)))
 
     def tick(self, now_ms: int) -> None:
         """Flush text that waits for more, and give up on text that does not come."""

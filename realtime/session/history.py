@@ -15,7 +15,7 @@ from engine.text.plain import join_surrogates
 from engine.text.wording import Piece, Wording
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.limits import Limits
-from realtime.protocol.messages import Item, ItemAudio, NewItem
+from realtime.protocol.messages import Item, ItemAudio, ItemCreated, NewItem
 from realtime.session.cut import Part
 from realtime.session.sound import FrameClock
 
@@ -49,7 +49,7 @@ class History:
         self.items: list[HistoryItem] = []
         self.context = 0
         self._clock = clock
-        self._encode = encode
+        self.encode = encode
         self._limits = limits
         self._ids = itertools.count(1)
         self._given: set[str] = set()  # also of items that are still being spoken
@@ -59,6 +59,10 @@ class History:
         item_id = next(f"item_{n}" for n in self._ids if not self.find(f"item_{n}"))
         self._given.add(item_id)
         return item_id
+
+    def is_taken(self, item_id: str) -> bool:
+        """Whether an item has this id, or will."""
+        return item_id in self._given or self.find(item_id) is not None
 
     def find(self, item_id: str) -> HistoryItem | None:
         """Return the item, if it is there."""
@@ -78,13 +82,13 @@ class History:
             raise ProtocolError("invalid_field", "an item has text, sound or both", param="item")
         item_id = self._checked_id(new.id, "item.id")
         spoken = text if new.spoken_text is None else join_surrogates(new.spoken_text)
-        part = Part(Wording((Piece(spoken, text),)), tuple(self._encode(spoken)), codes)
+        part = Part(Wording((Piece(spoken, text),)), tuple(self.encode(spoken)), codes)
         return HistoryItem(item_id, new.role, (part,), (part,), self.context)
 
     def user_item(self, text: str, item_id: str | None) -> HistoryItem:
         """Make a user item whose sound is not there yet; raises `ProtocolError`."""
         text = join_surrogates(text)
-        ids = tuple(self._encode(text))
+        ids = tuple(self.encode(text))
         part = Part(Wording.verbatim(text), ids, self._clock.no_codes())
         item_id = self._checked_id(item_id, "item_id")
         return HistoryItem(item_id, "user", (part,), (part,), self.context)
@@ -102,7 +106,7 @@ class History:
     def _checked_id(self, item_id: str | None, param: str) -> str:
         if item_id is None:
             return self.new_id()
-        if item_id in self._given or self.find(item_id):
+        if self.is_taken(item_id):
             raise ProtocolError("invalid_field", f"the id {item_id!r} is taken", param=param)
         return item_id
 
@@ -175,12 +179,12 @@ class History:
         pieces = [turn.codes for turn in self.turns(context) if turn.role == "assistant"]
         return self._clock.sounding(np.concatenate([self._clock.no_codes(), *pieces]))
 
-    def drop_oldest(self) -> int:
-        """Drop the oldest turn: up to the next user item. Returns how many items that were."""
+    def drop_oldest(self) -> list[str]:
+        """Drop the oldest turn, up to the next user item, and return its items' ids."""
         count = 1
         while count < len(self.items) and self.items[count].role == "assistant":
             count += 1
-        dropped = len(self.items[:count])
+        dropped = [item.id for item in self.items[:count]]
         del self.items[:count]
         return dropped
 
@@ -191,6 +195,12 @@ class History:
         return len(self.items) > self._limits.history_items or (
             sound_s > self._limits.history_audio_s
         )
+
+    def created(self, item: HistoryItem, reply_to: str | None = None) -> ItemCreated:
+        """Return the news of an item that is in the history now."""
+        place = next(i for i, other in enumerate(self.items) if other.id == item.id)
+        after = self.items[place - 1].id if place else None
+        return ItemCreated(reply_to=reply_to, item=self.wire(item), after=after)
 
     def wire(self, item: HistoryItem, *, audio: bool = False) -> Item:
         """Return an item as clients see it."""

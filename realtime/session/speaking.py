@@ -9,7 +9,6 @@ from engine.api import Cancel
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.messages import (
     HeardSource,
-    ItemCreated,
     ResponseDone,
     ResponseEnd,
     ResponseFlush,
@@ -247,7 +246,7 @@ class Speaking:
         self.late[item.id] = response
         if len(self.late) > _STILL_PLAYING:
             del self.late[next(iter(self.late))]
-        self._emitter.send(ItemCreated(item=self._history.wire(item)))
+        self._emitter.send(self._history.created(item))
         self._context.trim_history()
 
 

@@ -15,7 +15,6 @@ from realtime.protocol.messages import (
     InputAudioCommit,
     InputAudioCommitted,
     InputFormat,
-    ItemCreated,
 )
 from realtime.session.effects import DecodeInput, DropInput, EndInput
 from realtime.session.emitter import Emitter
@@ -118,7 +117,7 @@ class UserAudio:
             )
         )
         if utterance is None:
-            self._emitter.send(ItemCreated(item=self._history.wire(item)))
+            self._emitter.send(self._history.created(item))
             return
         utterance.item_id, utterance.reply_to = item.id, message.event_id
         self._committed[utterance.stream] = utterance
@@ -184,12 +183,12 @@ class UserAudio:
             return
         item = self._history.add_sound(utterance.item_id, codes)
         if item:
-            self._emitter.send(ItemCreated(item=self._history.wire(item)))
+            self._emitter.send(self._history.created(item))
 
     def _give_up(self, utterance: _Utterance, code: ErrorCode, why: str) -> None:
         item = self._history.find(utterance.item_id)
         if item and item.text.strip():
-            self._emitter.send(ItemCreated(item=self._history.wire(item)))
+            self._emitter.send(self._history.created(item))
             why += "; its item has its text alone"
         elif item:
             self._history.remove(item.id)

@@ -223,6 +223,8 @@ def test_at_the_context_limit_the_oldest_turns_go(new_talk):
     assert {w.code for w in warnings} == {"history_trimmed"}
     assert 2 <= len(warnings) < 11  # not every turn: down to 75 % at once
     kept = items(talk)
+    gone = {deleted.item_id for deleted in talk.of("item.deleted")}
+    assert gone == {made.item.id for made in talk.of("item.created")} - {i.id for i in kept}
     assert kept[0].role == "user"
     assert kept[-2].text == "turn 11"
     assert all(i.in_context for i in kept)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.api import Cancel, Warm
-from realtime.protocol.messages import LATER_TYPES, Error, SessionStarted
+from realtime.protocol.messages import Error, SessionStarted
 from realtime.session.settings import SessionConfig
 
 
@@ -227,7 +227,7 @@ def test_an_old_message_is_ignored_and_a_gap_refused(talk):
 def test_a_refused_message_uses_its_number_up(talk):
     refusal(talk.say("session.update", voice="nobody"))
     refusal(talk.say("session.update", colour="red"))
-    refusal(talk.say("history.export"))
+    refusal(talk.say("item.delete", item_id="nope"))
     refusal(talk.say("no.such.type"))
     assert only(talk.say("ping", t=1)).type == "pong"
 
@@ -240,11 +240,6 @@ def test_a_message_without_a_number_does_not_count(talk):
         assert (error.code, error.param) == ("invalid_field", "m")
     assert refusal(talk.say_raw("{nonsense")).code == "bad_message"
     assert only(talk.say("ping", t=1)).type == "pong"
-
-
-@pytest.mark.parametrize("kind", sorted(LATER_TYPES))
-def test_later_types_are_unsupported(talk, kind):
-    assert refusal(talk.say(kind)).code == "unsupported"
 
 
 # --- clients that make no sense, or nothing at all
