@@ -26,6 +26,7 @@ from realtime.server import models, speech, tokens_api, voices
 from realtime.server.connection import Connection
 from realtime.server.credentials import RETRY_AFTER_S, SOCKET_PATH, Credentials, caller_of
 from realtime.server.errors import EXPOSED_HEADERS, HANDLERS, ApiError
+from realtime.server.loop_lag import watch_loop_lag
 from realtime.server.origin import OriginCheck
 from realtime.server.resource import nothing_else
 from realtime.server.services import Services
@@ -91,10 +92,12 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     services.bridge.start()
     async with asyncio.TaskGroup() as tasks:
         starting = tasks.create_task(services.start(), name="start")
+        watching = tasks.create_task(watch_loop_lag(services.metrics.loop_lag_s), name="loop-lag")
         try:
             yield
         finally:
             starting.cancel()
+            watching.cancel()
             await services.bridge.stop()
             services.audio_pool.shutdown()
 

@@ -12,6 +12,7 @@ from engine.api import Stats
 from realtime.server.bridge import EngineBridge
 from realtime.server.sessions import Sessions
 
+LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 TTFA_BUCKETS_S = (0.05, 0.08, 0.12, 0.16, 0.24, 0.32, 0.5, 0.8, 1.2, 2.0, 4.0, 8.0)
 
 
@@ -36,6 +37,12 @@ class Metrics:
             "moss_ttfa_seconds",
             "From response.start, or the request, to the first sound handed out",
             buckets=TTFA_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.loop_lag_s = Histogram(
+            "moss_event_loop_lag_seconds",
+            "How late the event loop is",
+            buckets=LAG_BUCKETS_S,
             registry=self.registry,
         )
         self.audio_s = Counter(

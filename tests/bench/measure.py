@@ -36,6 +36,16 @@ def spread(values: list[float], digits: int = 3) -> dict[str, float]:
     }
 
 
+def percentiles(values: list[float], digits: int = 2) -> dict[str, float]:
+    """Median, 90th and 99th percentile, and the worst."""
+    ordered = sorted(values)
+    if not ordered:
+        return {"n": 0}
+    ranks = {f"p{rank}": ordered[(len(ordered) - 1) * rank // 100] for rank in (50, 90, 99)}
+    figures = ranks | {"max": ordered[-1]}
+    return {name: round(value, digits) for name, value in figures.items()} | {"n": len(ordered)}
+
+
 def ratio(a: list[float], b: list[float]) -> dict[str, float]:
     """Ratio a / b of interleaved runs, pair by pair."""
     return spread([x / y for x, y in zip(a, b, strict=True)])

@@ -1,6 +1,7 @@
 """What holds for every endpoint: readiness, metrics, the page, and who may ask."""
 
 import re
+import time
 
 import httpx
 import pytest
@@ -27,9 +28,24 @@ async def test_health_readiness_and_metrics(running_server):
         assert float(audio_s[1]) == pytest.approx(done["audio_ms"] / 1000)
         assert "moss_ttfa_seconds_count 1.0" in text
         assert "moss_engine_up 1.0" in text
+
         running_server.services.draining = True
         draining = await http.get("/readyz")
         assert (draining.status_code, draining.json()) == (503, {"status": "draining"})
+
+
+async def test_the_event_loops_lag_is_observed(run_server, eventually):
+    server = run_server()
+
+    def observed(bound: str) -> float:
+        samples = server.services.metrics.loop_lag_s.collect()[0].samples
+        return next(s.value for s in samples if s.labels.get("le") == bound)
+
+    await eventually(lambda: observed("+Inf") > 0)
+    on_time = observed("0.1")
+    server.services.bridge._loop.call_soon_threadsafe(time.sleep, 0.3)
+    await eventually(lambda: observed("+Inf") > observed("0.2"))
+    assert observed("0.1") >= on_time
 
 
 async def test_a_hung_engine_is_not_ready_though_the_server_lives(run_server, eventually):
