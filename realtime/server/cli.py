@@ -17,13 +17,15 @@ from starlette.applications import Starlette
 
 from engine.hub import CheckpointError
 from realtime.protocol.limits import DEFAULT_LIMITS
+from realtime.sdk import MossError
 from realtime.server.app import create_app
 from realtime.server.bridge import EngineError
-from realtime.server.config import ConfigError, ServerConfig, add_arguments, load_config
+from realtime.server.config import CALLER_KEY, ConfigError, ServerConfig, add_arguments, load_config
 from realtime.server.doctor import run_checks
 from realtime.server.greeting import greeting
 from realtime.server.logs import configure_logging
 from realtime.server.say import say
+from realtime.server.say_remote import say_remote
 from realtime.server.services import Services, build_services
 from realtime.server.transport import SpeechSocketProtocol
 
@@ -106,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = load_config(vars(arguments), os.environ)
         configure_logging(config)
         sys.exit(arguments.command(config, arguments))
-    except (ConfigError, CheckpointError, EngineError, OSError) as error:
+    except (ConfigError, CheckpointError, EngineError, MossError, OSError) as error:
         sys.exit(f"moss-realtime: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
@@ -120,11 +122,14 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
     add_arguments(serve)
     serve.set_defaults(command=_serve)
-    speak = commands.add_parser("say", help="speak text into a sound file, without a server")
+    speak = commands.add_parser("say", help="speak text into a sound file")
     speak.add_argument("text", help="what to say; `-` reads standard input as it arrives")
     speak.add_argument("-o", "--output", default="out.wav", help="wav, flac, mp3, opus or pcm file")
     speak.add_argument("--voice", help="name or id of a voice")
     speak.add_argument("--seed", type=int, default=0, help="the same seed gives the same sound")
+    speak.add_argument(
+        "--server", metavar="URL", help=f"have a server speak; {CALLER_KEY} holds the key it wants"
+    )
     add_arguments(speak, only=ENGINE_SETTINGS)
     speak.set_defaults(command=_say)
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
@@ -149,7 +154,13 @@ def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
 
 
 def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
-    say(config, arguments.text, arguments.output, voice=arguments.voice, seed=arguments.seed)
+    text, output, voice = arguments.text, arguments.output, arguments.voice
+    if arguments.server:
+        key = os.environ.get(CALLER_KEY)
+        seed = arguments.seed
+        say_remote(arguments.server, text, output, api_key=key, voice=voice, seed=seed)
+    else:
+        say(config, text, output, voice=voice, seed=arguments.seed)
     return 0
 
 

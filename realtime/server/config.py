@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from engine.hub import DEFAULT_CODEC_DIR, DEFAULT_MODEL_DIR, DEFAULT_VOICES_DIR
 
 ENV_PREFIX = "MOSS_"
+CALLER_KEY = "MOSS_API_KEY"  # no setting: the key that a caller of this machine sends
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -134,7 +135,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerC
     hints = get_type_hints(ServerConfig)
     values: dict[str, Any] = {}
     for variable, text in environ.items():
-        if variable.startswith(ENV_PREFIX):
+        if variable.startswith(ENV_PREFIX) and variable != CALLER_KEY:
             name = variable.removeprefix(ENV_PREFIX).lower()
             if name not in hints:
                 known = ", ".join(sorted(ENV_PREFIX + name.upper() for name in hints))

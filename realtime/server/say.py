@@ -32,7 +32,9 @@ _SUFFIX_FORMATS: dict[str, AudioFormat] = {"ogg": "opus"}
 
 
 @dataclasses.dataclass(slots=True)
-class _Timing:
+class Timing:
+    """When the text came and the sound, and how long it is."""
+
     text_at: float | None = None  # monotonic, as are the others
     first_audio_at: float | None = None
     ended_at: float = 0.0
@@ -54,7 +56,7 @@ def say(config: ServerConfig, text: str, output: str, *, voice: str | None, seed
     Prints the time from the first text to the first sound and the real-time factor. Raises
     `EngineError`, `ConfigError`, `CheckpointError` and `OSError`.
     """
-    audio_format = _format_of(output)
+    audio_format = format_of(output)
     model_dir = hub.resolve(config.model)
     settings = engine_settings(config, model_dir, RealtimePrompt.from_checkpoint(model_dir))
     services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
@@ -70,7 +72,7 @@ async def _run(
     file: BinaryIO,
     voice: str | None,
     seed: int,
-) -> _Timing:
+) -> Timing:
     services.bridge.start()
     try:
         await services.start()
@@ -78,7 +80,7 @@ async def _run(
             raise EngineError(services.startup_error)
         model = services.bridge.models[0]
         writer = open_writer(audio_format, model.rate_hz, model.channels)
-        timing = _Timing()
+        timing = Timing()
         row, events = services.bridge.new_id(), asyncio.Queue[RowEvent]()
         services.bridge.listen(row, events.put_nowait)
         services.bridge.send(_open(services, row, voice, seed))
@@ -98,7 +100,7 @@ async def _write(
     writer: Writer,
     file: BinaryIO,
     model: ModelInfo,
-    timing: _Timing,
+    timing: Timing,
 ) -> None:
     while not isinstance(event := await events.get(), Done | Refused):
         if isinstance(event, Frames):
@@ -135,11 +137,11 @@ def _open(services: Services, row: int, voice: str | None, seed: int) -> Open:
     )
 
 
-async def _feed(services: Services, row: int, text: str, timing: _Timing) -> None:
+async def _feed(services: Services, row: int, text: str, timing: Timing) -> None:
     bridge, tokenizer = services.bridge, IncrementalTokenizer(services.prompt.tokenizer)
     ids: list[int] = []
     blank = True  # nothing is spoken of a blank text
-    async for piece in _pieces(text):
+    async for piece in pieces(text):
         timing.text_at = timing.text_at or time.monotonic()
         blank = blank and not piece.strip()
         ids += tokenizer.feed(piece)
@@ -152,7 +154,8 @@ async def _feed(services: Services, row: int, text: str, timing: _Timing) -> Non
     bridge.send(End(row))
 
 
-async def _pieces(text: str) -> AsyncIterator[str]:
+async def pieces(text: str) -> AsyncIterator[str]:
+    """Yield the text; of `-` what standard input brings, as it comes."""
     if text != "-":
         yield text
         return
@@ -179,7 +182,8 @@ def _standard_input() -> asyncio.Queue[bytes]:
     return arrived
 
 
-def _format_of(output: str) -> AudioFormat:
+def format_of(output: str) -> AudioFormat:
+    """Return the format that a file's name asks for. Raises `ConfigError`."""
     suffix = Path(output).suffix.lstrip(".").lower()
     for audio_format in FORMATS:
         if audio_format == _SUFFIX_FORMATS.get(suffix, suffix):
