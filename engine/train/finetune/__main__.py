@@ -27,6 +27,9 @@ from engine.train.memory import keep_freed_memory
 
 log = logging.getLogger("finetune")
 
+RATE_TIMES_WIDTH = 0.05  # the wider a model, the smaller the steps that it bears
+ADAPTERS_FASTER = 10
+
 _FORMAT = """\
 The manifest has one JSON object a line; file names are relative to it:
 
@@ -94,7 +97,7 @@ def _train(
     clips = [checked.clip for checked in report.usable]
     book.encode_all(clips, Journal(out / "codes", "codes"))
     lessons = [lesson_of(clip, target.prompt, book.codes) for clip in clips]
-    recipe = _recipe(options)
+    recipe = _recipe(options, target.model.backbone.hidden_size)
     training, validation = split(lessons, recipe.validation_share, recipe.seed)
     log.info("%d clips to learn from, %d for validation", len(training), len(validation))
     course = Course(training, validation, target.prompt, recipe.rows, recipe.seed)
@@ -124,11 +127,11 @@ def _finish(out: Path, figures: dict[str, object]) -> None:
         log.info("no figures.png: matplotlib is not installed")
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
-    rate = options.rate or (1e-4 if options.lora is None else 3e-4)
+def _recipe(options: argparse.Namespace, width: int) -> Recipe:
+    usual = RATE_TIMES_WIDTH / width * (1 if options.lora is None else ADAPTERS_FASTER)
     return Recipe(
         epochs=options.epochs,
-        rate=rate,
+        rate=options.rate or usual,
         rows=options.rows,
         accumulate=options.accumulate,
         patience=options.patience,
@@ -156,7 +159,7 @@ def _device(wanted: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    defaults = Recipe()
+    defaults = Recipe(rate=0.0)
     parser = argparse.ArgumentParser(
         prog="moss-realtime finetune",
         description="Continue a checkpoint on your own recordings.",
@@ -172,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print the check as JSON")
     add("--lora", type=_count, metavar="RANK", help="train adapters of this rank, then merge them")
     add("--epochs", type=_count, default=defaults.epochs, help="at most (%(default)s)")
-    add("--rate", type=float, help="learning rate (1e-4, with --lora 3e-4)")
+    add("--rate", type=float, help="learning rate (by the width of the model; --lora: 10x)")
     add("--rows", type=_count, default=defaults.rows, help="grid rows in a batch (%(default)s)")
     add("--accumulate", type=_count, default=1, help="batches in an update (%(default)s)")
     add(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,10 @@ from engine.models.realtime_prompt import RealtimePrompt, Turn
 from engine.train.finetune.dialogue import reference_of, turns_of
 from engine.train.finetune.manifest import Clip, Unusable
 from engine.train.finetune.sound import Recording, Use, recording_for
+from engine.train.journal import PROGRESS_EVERY_S
 from engine.train.packing import dialogue_example
+
+log = logging.getLogger(__name__)
 
 LEAST_CLIPS = 5
 
@@ -123,7 +128,11 @@ class Report:
 def check(clips: Sequence[Clip], unusable: Sequence[Unusable], target: Target) -> Report:
     """Look at every clip, and at every recording that it names."""
     usable, refused = [], list(unusable)
-    for clip in clips:
+    spoke_s = time.monotonic()
+    for done, clip in enumerate(clips):
+        if time.monotonic() - spoke_s > PROGRESS_EVERY_S:
+            spoke_s = time.monotonic()
+            log.info("checked %d of %d clips", done, len(clips))
         try:
             usable.append(_checked(clip, target))
         except ValueError as error:

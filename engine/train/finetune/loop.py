@@ -32,9 +32,9 @@ class Recipe:
     without a better one that end the run; `lora` is a rank, None: all weights are trained.
     """
 
+    rate: float
     epochs: int = 20
-    rate: float = 1e-4
-    rows: int = 2048
+    rows: int = 1024
     accumulate: int = 1
     patience: int = 5
     lora: int | None = None

@@ -212,6 +212,12 @@ def test_too_few_clips_are_not_trained_on(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_adapters_without_peft_are_refused_with_what_to_do(finetune, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    assert finetune("--lora", "4") == 1
+    assert "pip install 'moss-realtime[train]'" in capsys.readouterr().err
+
+
 def test_gradient_checkpointing_and_accumulation_run(finetune, tmp_path):
     assert finetune("--gradient-checkpointing", "--rows", "256", "--accumulate", "3") == 0
     assert load_file(tmp_path / "out/voices/references.safetensors")["nova"].shape[1] == 16
