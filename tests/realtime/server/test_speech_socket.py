@@ -139,6 +139,8 @@ async def test_refusals_are_http_answers_before_the_upgrade(run_server):
                 return 101
         except InvalidStatus as error:
             refusals.append(json.loads(error.response.body)["error"]["message"])
+            busy = error.response.status_code in (429, 503)
+            assert ("Retry-After" in error.response.headers) is busy
             return error.response.status_code
 
     assert await status(origin="https://evil.example") == 403
