@@ -264,7 +264,7 @@ class Client:
 
     Opens a connection and a session; both end with the block. `api_key` may be a client token
     instead. `audio` is the sound that replies come in, `input_audio` what the user's will be sent
-    as. Raises `ServerRefused`.
+    as. `normalize` speaks Markdown, numbers and signs as words. Raises `ServerRefused`.
     """
 
     def __init__(
@@ -276,6 +276,7 @@ class Client:
         audio: AudioRequest = PCM,
         input_audio: InputRequest | None = None,
         generation: Generation | None = None,
+        normalize: bool = False,
         history: tuple[NewItem, ...] = (),
     ) -> None:
         self._url = socket_url(url)
@@ -286,6 +287,7 @@ class Client:
             audio=audio,
             input_audio=input_audio,
             generation=generation,
+            normalize=normalize,
             history=history,
         )
         self._tasks = asyncio.TaskGroup()

@@ -69,7 +69,7 @@ class _SpeechEndpoint:
 
     def _parse(self, raw: bytes) -> tuple[SpeechBody, tuple[int, ...]]:
         body = parse_speech_body(parse_json_object(raw))
-        return body, tuple(self._services.prompt.tokenizer.encode(body.input))
+        return body, tuple(self._services.prompt.tokenizer.encode(body.spoken_text))
 
     def _row(
         self,

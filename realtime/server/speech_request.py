@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import PydanticCustomError
 
 from engine.api import ModelInfo, Sampling
+from engine.text.normalise.normaliser import normalised
 from realtime.server.audio import AudioFormat, available_formats
 from realtime.server.errors import ApiError
 
@@ -54,8 +55,15 @@ class SpeechBody(BaseModel):
     repetition_penalty: float | None = Field(None, ge=0.5, le=2)
     repetition_window: int | None = Field(None, ge=0, le=10_000)
     seed: int | None = Field(None, ge=0, le=2**63 - 1)
+    normalize: bool = False
+    """Speak Markdown, numbers and signs as words."""
     max_new_tokens: int | None = Field(None, ge=1, le=2**31 - 1)
     """Frames of sound, as the model makes one a step."""
+
+    @property
+    def spoken_text(self) -> str:
+        """What the model is given."""
+        return normalised(self.input) if self.normalize else self.input
 
     @property
     def voice_name(self) -> str | None:
@@ -87,7 +95,7 @@ def parse_speech_body(fields: dict[str, Any]) -> SpeechBody:
         body = SpeechBody.model_validate(fields)
     except ValidationError as error:
         raise _explain(error) from error
-    if not body.input.strip():
+    if not body.spoken_text.strip():
         raise _refuse("input", "input_blank", "`input` is blank; there is nothing to say")
     if len(body.input) > MAX_INPUT_CHARS:
         message = f"`input` has {len(body.input)} characters; at most {MAX_INPUT_CHARS} are spoken"

@@ -198,6 +198,12 @@ class Normaliser:
         return Piece(spoken, written)
 
 
+def normalised(text: str) -> str:
+    """Return a whole text as it is spoken."""
+    form = Normaliser()
+    return "".join(piece.spoken for piece in form.feed(text) + form.flush())
+
+
 def _is_foreign(char: str) -> bool:
     """Whether a character is neither of Latin script nor of English typography."""
     if char.isascii() or char in _JOINS:

@@ -231,3 +231,13 @@ async def test_an_iterator_of_single_characters_is_sent_no_faster_than_the_serve
         async for _ in session.say(characters()):
             pass
         assert [item.text for item in await session.history()] == [TEXT]
+
+
+async def test_markdown_is_spoken_as_words_and_remembered_as_it_was_written(run_server):
+    server = run_server(RAMP)
+    async with Client(server.base_url, normalize=True) as session:
+        assert session.started.normalize
+        reply = session.say("It costs **$5**.")
+        assert [sound async for sound in reply]
+        item = (await session.history())[0]
+    assert (item.text, item.spoken_text) == ("It costs **$5**.", "It costs five dollars.")

@@ -257,6 +257,16 @@ def test_what_the_engine_is_asked(running_server: RunningServer) -> None:
     assert commands(running_server, Played)[-1].samples == 9 * 1920
 
 
+def test_normalize_speaks_words(running_server: RunningServer) -> None:
+    url = running_server.base_url + SPEECH
+    body = {"input": "It costs **$5**.", "normalize": True, "response_format": "pcm"}
+    assert httpx.post(url, json=body).status_code == 200
+    encode = running_server.services.prompt.tokenizer.encode
+    assert commands(running_server, Feed)[0].ids == tuple(encode("It costs five dollars."))
+    blank = httpx.post(url, json=body | {"input": "---"})
+    assert (blank.status_code, blank.json()["error"]["code"]) == (400, "input_blank")
+
+
 def test_texts_that_must_be_spoken(running_server: RunningServer) -> None:
     texts = ["a", "...", "\U0001f600", "\u4f60", "x" * 8000, "\x00", "<|im_end|>"]
     for text in texts:
