@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from engine.text.normalise.numbers import cardinal, number, ordinal, quantity, year
+from engine.text.normalise.numbers import (
+    MAX_DIGITS,
+    cardinal,
+    number,
+    ordinal,
+    quantity,
+    spell,
+    year,
+)
 from engine.text.normalise.rule import MINUS, NUMBER, TO, rule
 
 # symbol: (one, many, a hundredth, hundredths)
@@ -49,6 +57,9 @@ _UNITS = {
     "MHz": ("megahertz", "megahertz"), "GHz": ("gigahertz", "gigahertz"),
     "KB": ("kilobyte", "kilobytes"), "kB": ("kilobyte", "kilobytes"),
     "MB": ("megabyte", "megabytes"), "GB": ("gigabyte", "gigabytes"),
+    "KB/s": ("kilobyte per second", "kilobytes per second"),
+    "MB/s": ("megabyte per second", "megabytes per second"),
+    "GB/s": ("gigabyte per second", "gigabytes per second"),
     "TB": ("terabyte", "terabytes"), "Mbps": ("megabit per second", "megabits per second"),
     "W": ("watt", "watts"), "kW": ("kilowatt", "kilowatts"),
     "kWh": ("kilowatt hour", "kilowatt hours"), "V": ("volt", "volts"),
@@ -83,22 +94,31 @@ def price_before_currency(match: re.Match[str]) -> str | None:
 
 def _money(match: re.Match[str], symbol: str) -> str:
     groups = match.groupdict()
-    one, many, hundredth, hundredths = _MONEY[symbol]
+    one, many, *_ = _MONEY[symbol]
     whole, _, cents = match["amount"].replace(",", "").partition(".")
     scale = groups["scale"] or _SCALES.get((groups["short"] or "").lower(), "")
-    words = []
-    if scale or groups["low"] or len(cents) not in (0, 2) or len(whole) > 15:
-        unit = one if match["amount"] == "1" and not scale else many
-        words = [*_low(groups["low"]), quantity(match["amount"]), scale, unit]
+    low = groups["low"]
+    is_round = bool(low) and "." not in f"{low}{match['amount']}"
+    if scale or len(cents) not in (0, 2) or len(whole) > MAX_DIGITS or is_round:
+        unit = one if match["amount"] == "1" and not scale and not low else many
+        words = [*_low(low), quantity(match["amount"]), scale, unit]
     else:
-        if int(whole) or not int(cents or "0"):
-            words += [quantity(whole), one if int(whole) == 1 else many]
-        if int(cents or "0"):
-            words += ["and"] if words else []
-            words += [cardinal(int(cents)), hundredth if int(cents) == 1 else hundredths]
+        words = [_coins(low, symbol), "to"] if low else []
+        words.append(_coins(match["amount"], symbol))
     each = groups.get("per")
     sign = ["minus"] if groups.get("minus") else []
     return " ".join(w for w in [*sign, *words, *(["per", _PER[each]] if each else [])] if w)
+
+
+def _coins(amount: str, symbol: str) -> str:
+    one, many, hundredth, hundredths = _MONEY[symbol]
+    whole, _, cents = amount.replace(",", "").partition(".")
+    parts = []
+    if int(whole) or not int(cents or "0"):
+        parts.append(f"{quantity(whole)} {one if int(whole) == 1 else many}")
+    if int(cents or "0"):
+        parts.append(f"{cardinal(int(cents))} {hundredth if int(cents) == 1 else hundredths}")
+    return " and ".join(parts)
 
 
 def _low(low: str | None) -> list[str]:
@@ -137,16 +157,12 @@ def decade(match: re.Match[str]) -> str | None:
 
 @rule(r"(?P<top>\d{1,3})/(?P<bottom>\d{1,3})")
 def fraction(match: re.Match[str]) -> str | None:
-    """3/4; 24/7 keeps its two numbers"""
+    """3/4; 24/7, 50/50 and 9/11 are two numbers"""
     top, bottom = int(match["top"]), int(match["bottom"])
-    if not 0 < top < bottom <= 20 or bottom == 1:
-        return f"{cardinal(top)} {cardinal(bottom)}" if bottom == 7 else _over(top, bottom)
+    if not 0 < top < bottom <= 10:
+        return f"{cardinal(top)} {cardinal(bottom)}"
     names = _PARTS.get(bottom) or (ordinal(bottom), f"{ordinal(bottom)}s")
     return f"{cardinal(top)} {names[0] if top == 1 else names[1]}"
-
-
-def _over(top: int, bottom: int) -> str:
-    return f"{cardinal(top)} over {cardinal(bottom)}"
 
 
 @rule(rf"(?:(?P<whole>\d+)\s?)?(?P<sign>[{''.join(_PART_SIGNS)}])", whole=False)
@@ -154,6 +170,18 @@ def fraction_sign(match: re.Match[str]) -> str | None:
     """2\u00bd"""
     part = _PART_SIGNS[match["sign"]]
     return f"{quantity(match['whole'])} and {part}" if match["whole"] else part
+
+
+@rule(r"\d+(?:-\d+){2,6}")
+def code(match: re.Match[str]) -> str | None:
+    """978-3-16-148410-0"""
+    return ", ".join(spell(group) for group in match.group().split("-"))
+
+
+@rule(r"(?P<left>\d{1,3}):(?P<right>\d{1,3})")
+def proportion(match: re.Match[str]) -> str | None:
+    """16:9"""
+    return f"{cardinal(int(match['left']))} to {cardinal(int(match['right']))}"
 
 
 @rule(rf"(?P<low>{NUMBER}){TO}(?P<high>{NUMBER})(?!-\d)")
@@ -186,6 +214,8 @@ RULES = (
     place,
     decade,
     fraction,
+    code,
+    proportion,
     number_range,
     version,
     plain_number,

@@ -15,6 +15,7 @@ _BY_ABBREVIATION = {month[:3]: month for month in _MONTHS} | {"Sept": "September
 MONTH = rf"(?P<month>{'|'.join(_MONTHS)}|(?:{'|'.join(_BY_ABBREVIATION)})\.?)"
 _DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?"
 _CLOCK = r"(?P<{0}hour>[01]?\d|2[0-4])(?::(?P<{0}minute>[0-5]\d)(?::[0-5]\d)?)?"
+_FROM_HALF = r"(?:\s?(?P<from_half>[aApP])(?:\.[mM]\.|[mM]))?"
 _HALF = r"\s?(?P<half>[aApP])(?:\.[mM]\.|[mM])"
 
 
@@ -29,9 +30,9 @@ def iso_date(match: re.Match[str]) -> str | None:
     return f"{month} {day}, {number(match['year'])}"
 
 
-@rule(r"(?P<first>\d{1,2})/(?P<second>\d{1,2})/(?P<year>\d{4}|\d{2})")
+@rule(r"(?P<first>\d{1,2})(?P<sign>[/-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})")
 def slashed_date(match: re.Match[str]) -> str | None:
-    """3/5/2024: the month first, unless that cannot be"""
+    """3/5/2024 and 3-5-2024: the month first, unless that cannot be"""
     month, day = int(match["first"]), int(match["second"])
     if month > 12:
         month, day = day, month
@@ -62,7 +63,7 @@ def day_and_month(match: re.Match[str]) -> str | None:
     return f"the {ordinal(int(match['day']))} of {_month(match['month'])}"
 
 
-@rule(rf"{_CLOCK.format('from_')}(?:\s?(?P<from_half>[aApP])[mM])?{TO}{_CLOCK.format('')}{_HALF}")
+@rule(rf"{_CLOCK.format('from_')}{_FROM_HALF}{TO}{_CLOCK.format('')}{_HALF}")
 def time_range(match: re.Match[str]) -> str | None:
     """9-11:30 am"""
     start = _clock(match["from_hour"], match["from_minute"], bare=True)
@@ -83,6 +84,13 @@ def clock_time(match: re.Match[str]) -> str | None:
     return _clock(match["hour"], match["minute"], bare=False)
 
 
+@rule(rf"(?P<from>\d{{1,2}}:\d{{2}}){TO}(?P<to>\d{{1,2}}:\d{{2}})")
+def clock_range(match: re.Match[str]) -> str | None:
+    """15:00-16:30"""
+    ends = (match[end].split(":") for end in ("from", "to"))
+    return " to ".join(_clock(hour, minute, bare=False) for hour, minute in ends)
+
+
 def _clock(hour: str, minute: str | None, *, bare: bool) -> str:
     hours = cardinal(int(hour))
     if minute is None or int(minute) == 0:
@@ -100,5 +108,6 @@ RULES = (
     day_and_month,
     time_range,
     half_day_time,
+    clock_range,
     clock_time,
 )

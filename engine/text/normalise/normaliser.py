@@ -37,7 +37,7 @@ _HOUR = r"\d{1,2}(?::\d{2}){0,2}"
 _BEGINNINGS = {
     "amount": rf"[$\u20ac\u00a3\u20b9\u00a5]?\s?{NUMBER}(?:{TO}{NUMBER})?(?:\s?[-\u2013]|\ssq)?",
     "day": r"\d{1,2}(?:st|nd|rd|th)",
-    "time": rf"{_HOUR}(?:{TO}{_HOUR})?",
+    "time": rf"{_HOUR}(?:(?:\s?[aApP]\.?[mM]\.?)?{TO}{_HOUR})?",
     "month": MONTH,
     "area code": r"\+\d{1,3}|\(\d{3}\)",
     "phone": r"\+?\(?\d{1,4}\)?(?:[ .-]\(?\d{2,4}\)?){1,5}",

@@ -9,7 +9,7 @@ from engine.text.normalise.rule import rule
 _NAMES = {
     "&": "and", "@": "at", "=": "equals", "+": "plus", "\u00d7": "times", "\u00f7": "divided by",
     "\u00b1": "plus or minus", "\u2248": "about", "\u2264": "at most", "\u2265": "at least",
-    "\u2260": "is not", "\u2192": "to", "\u00b0": "degrees",
+    "\u2260": "is not", "^": "to the power of", "\u2192": "to", "\u00b0": "degrees",
 }  # fmt: skip
 _SILENT = "\u00a9\u00ae\u2122\u2020\u2021"
 _EMOJI = (
@@ -65,7 +65,7 @@ def underscore(match: re.Match[str]) -> str | None:
     return " "
 
 
-@rule(rf"[#*_~`<>{{}}|^\\{_SILENT}]", whole=False)
+@rule(rf"[#*_~`<>{{}}|\\{_SILENT}]", whole=False)
 def silent_sign(match: re.Match[str]) -> str | None:
     """what is left of markup"""
     return ""

@@ -26,14 +26,16 @@ EXAMPLES = {
         ("555-0199", "five five five, zero one nine nine"),
         ("(555) 123-4567", "five five five, one two three, four five six seven"),
         ("1-800-555-0199", "one, eight zero zero, five five five, zero one nine nine"),
+        ("020 7946 0958", "zero two zero, seven nine four six, zero nine five eight"),
         ("+44 20 7946 0958", "plus four four, two zero, seven nine four six, zero nine five eight"),
     ],
     "iso_date": [
         ("2024-03-05", "March fifth, twenty twenty-four"),
-        ("2024-13-05", "twenty twenty-four-thirteen-zero five"),
+        ("2024-13-05", "two zero two four, one three, zero five"),
     ],
     "slashed_date": [
         ("3/5/2024", "March fifth, twenty twenty-four"),
+        ("3-5-2024", "March fifth, twenty twenty-four"),
         ("25/12/99", "December twenty-fifth, twenty ninety-nine"),
     ],
     "month_and_day": [
@@ -50,12 +52,14 @@ EXAMPLES = {
     "time_range": [
         ("9-11:30 am", "nine to eleven thirty AM"),
         ("9am-5pm", "nine AM to five PM"),
+        ("10 a.m.\u20132 p.m.", "ten AM to two PM"),
     ],
     "half_day_time": [
         ("5pm", "five PM"),
         ("at 10:05 a.m. sharp", "at ten oh five AM sharp"),
         ("7:00 PM", "seven PM"),
     ],
+    "clock_range": [("15:00-16:30", "fifteen hundred to sixteen thirty")],
     "clock_time": [
         ("14:30", "fourteen thirty"),
         ("9:00", "nine o'clock"),
@@ -71,6 +75,7 @@ EXAMPLES = {
         ("$3B.", "three billion dollars."),
         ("-$5", "minus five dollars"),
         ("$10-$20", "ten to twenty dollars"),
+        ("$3.50\u2013$4", "three dollars and fifty cents to four dollars"),
         ("$9.99/month", "nine dollars and ninety-nine cents per month"),
     ],
     "price_before_currency": [
@@ -88,6 +93,7 @@ EXAMPLES = {
         ("1 lb", "one pound"),
         ("10\u201315kg", "ten to fifteen kilograms"),
         ("-5\u00b0C", "minus five degrees Celsius"),
+        ("50 MB/s", "fifty megabytes per second"),
         ("100 km/h", "one hundred kilometers per hour"),
         ("800 sq ft", "eight hundred square feet"),
         ("5 kittens", "five kittens"),
@@ -99,8 +105,10 @@ EXAMPLES = {
         ("3/4 cup", "three quarters cup"),
         ("2/3", "two thirds"),
         ("24/7", "twenty-four seven"),
-        ("50/50", "fifty over fifty"),
+        ("50/50", "fifty fifty"),
     ],
+    "code": [("978-3-16", "nine seven eight, three, one six")],
+    "proportion": [("16:9", "sixteen to nine")],
     "number_range": [
         ("10-15", "ten to fifteen"),
         ("2019\u20132023", "twenty nineteen to twenty twenty-three"),
@@ -120,7 +128,12 @@ EXAMPLES = {
     "about": [("~20", "about twenty"), ("~ $5", "about five dollars")],
     "comparison": [("< 5", "less than five")],
     "number_sign": [("#5", "number five")],
-    "named_sign": [("R&D", "R and D"), ("a = b", "a equals b"), ("C++.", "C plus plus.")],
+    "named_sign": [
+        ("R&D", "R and D"),
+        ("a = b", "a equals b"),
+        ("x^2", "x to the power of two"),
+        ("C++.", "C plus plus."),
+    ],
     "underscore": [("snake_case", "snake case")],
     "silent_sign": [("#tag \u00ae", "tag "), ("<b>", "b")],
 }
