@@ -90,7 +90,8 @@ class Run:
         if saved:
             self._learner.load_state_dict(saved["learner"])
             self.place = Place(**saved["place"])
-            log.info("going on in epoch %d", self.place.epoch + 1)
+            going_on = f"going on in epoch {self.place.epoch + 1}"
+            log.info("finished before" if self.place.finished else going_on)
 
     def train(self) -> Place:
         """Train until the last epoch, or until validation gets no better."""
