@@ -51,6 +51,12 @@ PLAUSIBLE = {
     "playback": {"response_id": IDS, "played_ms": st.floats(0, 90_000)},
     "item.create": {"item": st.just({"role": "user", "text": "hi"})},
     "item.truncate": {"item_id": IDS, "audio_end_ms": st.integers(0, 9000)},
+    "item.delete": {"item_id": IDS},
+    "history.clear": {},
+    "history.get": {"audio": st.booleans()},
+    "input_audio.commit": {"text": st.none() | st.text(max_size=20)},
+    "input_audio.clear": {},
+    "session.update": {"normalize": st.booleans(), "stall_flush_ms": st.integers(0, 60_000)},
     "ping": {"t": st.floats(allow_nan=False, allow_infinity=False)},
 }
 
