@@ -4,9 +4,10 @@
 """
 
 from realtime.protocol.messages import AudioRequest, InputRequest
-from realtime.sdk.client import Client, Session
+from realtime.sdk.client import Client
 from realtime.sdk.errors import MossError, ResponseFailed, ServerRefused, StreamInterrupted
 from realtime.sdk.reply import Reply
+from realtime.sdk.session import Session
 
 __all__ = [
     "AudioRequest",

@@ -17,12 +17,17 @@ from realtime.protocol.frames import (
 )
 from realtime.protocol.messages import (
     ClientMessage,
+    Error,
     Interrupt,
     ResponseDone,
     ResponseStarted,
+    Resume,
     ServerMessage,
+    SessionStart,
     SessionStarted,
 )
+from realtime.sdk.mirror import HistoryMirror
+from realtime.sdk.unconfirmed import Unconfirmed, UnconfirmedMessages
 from realtime.sdk.user_audio import UserAudioFrames
 
 SUBPROTOCOL = "moss.v1.msgpack"
@@ -32,7 +37,8 @@ SUBPROTOCOL = "moss.v1.msgpack"
 class Sound:
     """Sound of a response in the session's format: Opus packets, or one run of samples.
 
-    It lasts `ms`; its first sample is the response's sample `pts`.
+    It lasts `ms`; its first sample is the response's sample `pts`. `lost_ms` of sound before it
+    went with a socket.
     """
 
     response_id: str
@@ -40,18 +46,37 @@ class Sound:
     pts: int
     ms: float
     last: bool
+    lost_ms: float = 0.0
+
+
+@dataclasses.dataclass(slots=True)
+class _Stream:
+    """What of a response's sound has come. `lost` frames before `next_seq` never will."""
+
+    started: ResponseStarted
+    next_seq: int = 0
+    next_pts: int = 0
+    lost: bool = False
 
 
 class ClientCore:
-    """One connection. Messages are encoded in the order of the `send` calls."""
+    """One session, over one socket after another.
+
+    Messages are encoded in the order of the `send` calls. After a loss, `resume` begins the next
+    socket; once `session.started` came on it, `unconfirmed` is what to send first.
+    """
 
     def __init__(self) -> None:
+        self.mirror = HistoryMirror()
+        self.started: SessionStarted | None = None
         self._sent = 0
         self._epoch = 0
+        self._last_n = 0
+        self._unconfirmed = UnconfirmedMessages()
+        self._gaps: dict[int, int] = {}  # by stream not known yet, its last frame that is lost
         self._clock_hz = OPUS_CLOCK_HZ
         self._user_audio: UserAudioFrames
-        self._responses: dict[int, ResponseStarted] = {}
-        self._next_seq: dict[int, int] = {}
+        self._streams: dict[int, _Stream] = {}
 
     def send(self, message: ClientMessage) -> bytes:
         """Number and encode a message; its own `m` is ignored."""
@@ -59,57 +84,132 @@ class ClientCore:
         if isinstance(message, Interrupt):
             # What is still under way of the old epoch must not be heard any more.
             self._epoch = next_epoch(self._epoch)
-        data = encode(dataclasses.replace(message, m=self._sent), "msgpack")
-        assert isinstance(data, bytes)
+        data = _encoded(dataclasses.replace(message, m=self._sent))
+        raises_epoch = isinstance(message, Interrupt)
+        self._unconfirmed.add(
+            Unconfirmed(data, m=self._sent, event_id=message.event_id, raises_epoch=raises_epoch)
+        )
         return data
+
+    def resume(self) -> bytes:
+        """Return the message that takes the session up on another socket."""
+        assert self.started
+        resume = Resume(
+            token=self.started.resume_token or "-",
+            received=tuple((n, s.next_seq - 1) for n, s in self._streams.items() if s.next_seq),
+            after_event=self._last_n,
+        )
+        return _encoded(SessionStart(m=1, session_id=self.started.session_id, resume=resume))
+
+    def unconfirmed(self) -> list[bytes]:
+        """Return what was sent and, as far as is known, not applied, in order."""
+        return [entry.data for entry in self._unconfirmed]
 
     def user_audio(self, data: bytes) -> list[bytes]:
         """Return the messages that carry what the user says: one Opus packet, or whole samples.
 
         Raises `ValueError` for anything else.
         """
-        return self._user_audio.frames(data)
+        frames = self._user_audio.frames(data)
+        for frame in frames:
+            seq = AudioFrame.parse(frame).seq
+            self._unconfirmed.add(Unconfirmed(frame, seq=seq))
+        return frames
+
+    def begin(self, data: str | bytes) -> SessionStarted | Error:
+        """Read the first message of a socket; raises `ProtocolError`.
+
+        An error is of the socket, not of the session, and counts as nothing.
+        """
+        message = decode_server(data, "msgpack")
+        if isinstance(message, SessionStarted):
+            self._is_news(message)
+            self._start(message)
+        elif not isinstance(message, Error):
+            text = f"a socket begins with session.started or an error, not {type(message).__name__}"
+            raise ProtocolError("bad_message", text)
+        return message
 
     def receive(self, data: str | bytes) -> ServerMessage | Sound | None:
-        """Read what came; None for sound that is stale and for messages of a later version.
+        """Read what came; None for what is stale or came before, and for types of later versions.
 
         Raises `ProtocolError` when the server breaks the protocol, a lost frame included.
         """
         if isinstance(data, bytes) and is_audio(data):
             return self._receive_sound(AudioFrame.parse(data))
         message = decode_server(data, "msgpack")
+        if message is None or not self._is_news(message):
+            return None
+        self.mirror.apply(message)
         match message:
-            case SessionStarted():
-                self._epoch = message.epoch
-                audio = message.audio
-                self._clock_hz = OPUS_CLOCK_HZ if audio.codec == "opus" else audio.sample_rate
-                self._user_audio = UserAudioFrames(message.input_audio)
             case ResponseStarted():
-                self._responses[message.stream] = message
-                self._next_seq[message.stream] = 0
+                self._streams[message.stream] = stream = _Stream(message)
+                self._skip(stream, self._gaps.pop(message.stream, -1))
             case ResponseDone():
                 self._forget(message.response_id)
         return message
 
+    def _is_news(self, message: ServerMessage) -> bool:
+        """Whether a message did not come before; it may confirm what was sent."""
+        if message.n is not None:
+            if message.n <= self._last_n:
+                return False
+            self._last_n = message.n
+        unapplied = isinstance(message, Error) and message.code in ("sequence_gap", "rate_limited")
+        if message.reply_to is not None and not unapplied:
+            self._unconfirmed.answered(message.reply_to)
+        return True
+
+    def _start(self, started: SessionStarted) -> None:
+        self.started = started
+        self._epoch = started.epoch
+        audio = started.audio
+        self._clock_hz = OPUS_CLOCK_HZ if audio.codec == "opus" else audio.sample_rate
+        if not started.resumed:
+            self._user_audio = UserAudioFrames(started.input_audio)
+            return
+        self._unconfirmed.applied(started.last_m or 0, started.next_input_seq or 0)
+        for entry in self._unconfirmed:
+            if entry.raises_epoch:
+                self._epoch = next_epoch(self._epoch)
+        for gap in started.gaps or ():
+            stream = self._streams.get(gap.stream)
+            if stream:
+                self._skip(stream, gap.last_seq)
+            else:
+                self._gaps[gap.stream] = gap.last_seq
+
+    def _skip(self, stream: _Stream, last_seq: int) -> None:
+        if last_seq >= stream.next_seq:
+            stream.next_seq, stream.lost = last_seq + 1, True
+
     def _receive_sound(self, frame: AudioFrame) -> Sound | None:
-        response = self._responses.get(frame.stream)
-        if response is None:
+        stream = self._streams.get(frame.stream)
+        if stream is None:
             raise ProtocolError("bad_message", f"sound of an unknown stream {frame.stream}")
-        if frame.seq != self._next_seq[frame.stream]:
-            expected = self._next_seq[frame.stream]
-            raise ProtocolError("bad_message", f"frame {frame.seq} came, {expected} was awaited")
-        self._next_seq[frame.stream] += 1
-        in_conversation = response.context == "conversation"
+        if frame.seq != stream.next_seq:
+            text = f"frame {frame.seq} came, {stream.next_seq} was awaited"
+            raise ProtocolError("bad_message", text)
+        lost_ms = 1000 * (frame.pts - stream.next_pts) / self._clock_hz if stream.lost else 0.0
+        stream.next_seq, stream.next_pts = frame.seq + 1, frame.pts + frame.samples
+        stream.lost = False
+        in_conversation = stream.started.context == "conversation"
         if in_conversation and epoch_is_before(frame.epoch, self._epoch):
             return None
         last = Flags.LAST_OF_RESPONSE in frame.flags
         ms = 1000 * frame.samples / self._clock_hz
-        return Sound(response.response_id, _pieces(frame), frame.pts, ms, last)
+        return Sound(stream.started.response_id, _pieces(frame), frame.pts, ms, last, lost_ms)
 
     def _forget(self, response_id: str) -> None:
-        for stream, response in list(self._responses.items()):
-            if response.response_id == response_id:
-                del self._responses[stream], self._next_seq[stream]
+        for handle, stream in list(self._streams.items()):
+            if stream.started.response_id == response_id:
+                del self._streams[handle]
+
+
+def _encoded(message: ClientMessage) -> bytes:
+    data = encode(message, "msgpack")
+    assert isinstance(data, bytes)
+    return data
 
 
 def _pieces(frame: AudioFrame) -> tuple[bytes, ...]:

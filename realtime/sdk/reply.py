@@ -27,7 +27,8 @@ class Reply:
     """One response being spoken: iterate it for its sound, gap-free, in the session's format.
 
     That is runs of whole samples (16-bit mono unless another format was asked for), or one Opus
-    packet at a time. `taken_ms` is how much of it was taken.
+    packet at a time. `taken_ms` is how much of it was taken. `gaps` has `(at_ms, lost_ms)` for each
+    place where a connection was away so long that sound is gone; there is none otherwise.
 
     The iteration ends with the response; `done` then says how. It raises `ResponseFailed` when the
     response failed and `StreamInterrupted` when the connection was lost.
@@ -37,6 +38,8 @@ class Reply:
         self.response_id = response_id
         self.done: ResponseDone | None = None
         self.taken_ms = 0.0
+        self.gaps: list[tuple[float, float]] = []
+        self._received_ms = 0.0
         self._session = session
         self._sound: asyncio.Queue[tuple[bytes, float] | None] = asyncio.Queue()
         self._error: BaseException | None = None
@@ -102,8 +105,11 @@ class Reply:
         """Note that `response.start` is sent; for the session."""
         self._started.set()
 
-    def take(self, pieces: Sequence[bytes], ms: float) -> None:
-        """Add sound that lasts `ms` in all; for the session."""
+    def take(self, pieces: Sequence[bytes], ms: float, lost_ms: float = 0.0) -> None:
+        """Add sound that lasts `ms` in all, after `lost_ms` that will not come; for the session."""
+        if lost_ms:
+            self.gaps.append((self._received_ms, lost_ms))
+        self._received_ms += ms
         for piece in pieces:
             self._sound.put_nowait((piece, ms / len(pieces)))
 

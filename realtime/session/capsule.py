@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -106,8 +107,10 @@ class CapsuleReader:
         return codes.reshape(-1, n_vq)
 
 
-def to_capsule(history: History, clock: FrameClock, voice: Voice | None) -> Capsule:
-    """Return the history; `voice` is the one of its model context."""
+def to_capsule(
+    history: History, items: Sequence[HistoryItem], clock: FrameClock, voice: Voice | None
+) -> Capsule:
+    """Return these `items` of the history; `voice` is the one of its model context."""
     model = clock.model
     return Capsule(
         model=model.name,
@@ -123,7 +126,7 @@ def to_capsule(history: History, clock: FrameClock, voice: Voice | None) -> Caps
                 in_context=item.context == history.context,
                 exact=item.exact,
             )
-            for item in history.items
+            for item in items
         ),
     )
 

@@ -95,7 +95,9 @@ class Dialogue:
         self.user_audio = UserAudio(
             emitter, history, clock, config.limits, settings.input_audio, new_row
         )
-        self._edits = HistoryEdits(emitter, history, self._speaking, context, clock)
+        self._edits = HistoryEdits(
+            emitter, history, self._speaking, context, clock, self.user_audio
+        )
         voice_id = settings.voice.id if settings.voice else None
         self._is_other_voice = capsule is not None and capsule.voice != voice_id
         self._barge_in = BargeIn(emitter, self._speaking, history, context, clock, cutter, rate)

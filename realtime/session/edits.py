@@ -20,6 +20,7 @@ from realtime.session.emitter import Emitter
 from realtime.session.history import History
 from realtime.session.sound import FrameClock
 from realtime.session.speaking import Speaking
+from realtime.session.user_audio import UserAudio
 
 HistoryEdit = ItemCreate | ItemDelete | HistoryClear | HistoryGet | HistoryExport
 
@@ -34,12 +35,14 @@ class HistoryEdits:
         speaking: Speaking,
         context: ModelContext,
         clock: FrameClock,
+        user_audio: UserAudio,
     ) -> None:
         self._emitter = emitter
         self._history = history
         self._speaking = speaking
         self._context = context
         self._clock = clock
+        self._user_audio = user_audio
 
     def apply(self, message: HistoryEdit) -> None:
         """Apply a message; raises `ProtocolError`."""
@@ -94,6 +97,8 @@ class HistoryEdits:
         self._emitter.send(HistoryMessage(reply_to=reply_to, items=tuple(items)))
 
     def _export(self, message: HistoryExport) -> None:
-        capsule = to_capsule(self._history, self._clock, self._context.voice)
+        # Whoever follows the news hears of the others later, and would have them twice.
+        items = [i for i in self._history.items if i.id not in self._user_audio.unannounced]
+        capsule = to_capsule(self._history, items, self._clock, self._context.voice)
         data = write_capsule(capsule)
         self._emitter.send(HistoryCapsule(reply_to=message.event_id, data=data))

@@ -73,6 +73,11 @@ class UserAudio:
         """Whether a committed item still lacks sound."""
         return bool(self._committed)
 
+    @property
+    def unannounced(self) -> set[str]:
+        """Items that no `item.created` has told of yet."""
+        return {utterance.item_id for utterance in self._committed.values()}
+
     def take(self, data: bytes) -> None:
         """Take a frame; raises `ProtocolError`."""
         sound = self._frames.read(data)

@@ -167,11 +167,11 @@ async def test_leaving_the_block_ends_what_is_being_said(run_server, eventually)
 
 async def test_a_closed_socket_is_not_a_finished_reply(run_server):
     server = run_server(replace(RAMP, block_after_frames=2))
-    async with Client(server.base_url) as session:
+    async with Client(server.base_url, resume_s=0) as session:
         reply = session.say(TEXT)
         stream = aiter(reply)
         await anext(stream)
-        session._websocket.transport.abort()
+        session.link._websocket.transport.abort()
         with pytest.raises(StreamInterrupted, match="1006"):
             async for _ in stream:
                 pass

@@ -63,7 +63,7 @@ def core_with(
         limits=Limits(),
         server="t",
     )
-    core.receive(encode(session, "msgpack"))
+    core.begin(encode(session, "msgpack"))
     core.receive(encode(started, "msgpack"))
     return core
 
