@@ -63,11 +63,12 @@ class ClientCore:
     """One session, over one socket after another.
 
     Messages are encoded in the order of the `send` calls. After a loss, `resume` begins the next
-    socket; once `session.started` came on it, `unconfirmed` is what to send first.
+    socket; once `session.started` came on it, `unconfirmed` is what to send first. `mirror` may
+    be that of the session before this one, which goes on here.
     """
 
-    def __init__(self) -> None:
-        self.mirror = HistoryMirror()
+    def __init__(self, mirror: HistoryMirror | None = None) -> None:
+        self.mirror = mirror or HistoryMirror()
         self.started: SessionStarted | None = None
         self._sent = 0
         self._epoch = 0

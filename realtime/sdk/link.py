@@ -119,7 +119,7 @@ class Link:
         """Connect and start the session. Raises `ServerRefused`."""
         websocket = await self._address.dial()
         try:
-            await self._begin(websocket, self._start)
+            await self._begin(self.core, websocket, self._start)
         except ConnectionClosed as error:
             raise ServerRefused(str(_interrupted(error))) from None
         except BaseException:
@@ -248,27 +248,24 @@ class Link:
         await self._begin_anew(websocket, error)
 
     async def _begin_anew(self, websocket: ClientConnection, error: MossError) -> None:
-        seed = self.core.mirror.seed()
-        previous, self.core = self.core, ClientCore()
-        try:
-            await self._begin(
-                websocket,
-                dataclasses.replace(self._start, capsule=seed.capsule, history=seed.history),
-            )
-        except BaseException:
-            self.core = previous
-            raise
+        mirror = self.core.mirror
+        seed = mirror.seed()
+        start = dataclasses.replace(self._start, capsule=seed.capsule, history=seed.history)
+        await self._begin(ClientCore(mirror), websocket, start)
         code = error.code if isinstance(error, StreamInterrupted) else 1006
         self._begun_anew(StreamInterrupted(code, "the session began anew with its history"))
 
-    async def _begin(self, websocket: ClientConnection, start: SessionStart) -> None:
-        await websocket.send(self.core.send(dataclasses.replace(start, event_id="start")))
-        answer = self.core.begin(await websocket.recv())
+    async def _begin(
+        self, core: ClientCore, websocket: ClientConnection, start: SessionStart
+    ) -> None:
+        await websocket.send(core.send(dataclasses.replace(start, event_id="start")))
+        answer = core.begin(await websocket.recv())
         if isinstance(answer, Error):
             raise ServerRefused(answer.message, code=answer.code)
         self._deliver(answer)
         if start.capsule or start.history:  # the mirror has to know what it begins with
-            await websocket.send(self.core.send(HistoryGet(m=1)))
+            await websocket.send(core.send(HistoryGet(m=1)))
+        self.core = core
         self._is_over = False
         self._use(websocket)
 

@@ -31,9 +31,9 @@ class HistoryMirror:
     items that follow, makes it worthless.
     """
 
-    def __init__(self, seed: Seed | None = None) -> None:
+    def __init__(self) -> None:
         self._items: list[Item] = []
-        self._capsule = seed.capsule if seed else None
+        self._capsule: bytes | None = None
         self._in_capsule = 0  # items from the front
 
     @property
@@ -56,8 +56,7 @@ class HistoryMirror:
             case ItemDeleted():
                 self._change(self._place(message.item_id), [])
             case History():
-                self._items, self._in_capsule = [*message.items], 0
-                self._capsule = None
+                self._replace([dataclasses.replace(item, audio=None) for item in message.items])
             case HistoryCapsule():
                 self._capsule, self._in_capsule = message.data, len(self._items)
                 return False
@@ -87,6 +86,14 @@ class HistoryMirror:
         if place < self._in_capsule:
             self._capsule, self._in_capsule = None, 0
         self._items.insert(place, item)
+
+    def _replace(self, items: list[Item]) -> None:
+        known, given = self._items[: self._in_capsule], items[: self._in_capsule]
+        if [(i.id, i.text, i.audio_ms) for i in known] != [
+            (i.id, i.text, i.audio_ms) for i in given
+        ]:
+            self._capsule, self._in_capsule = None, 0
+        self._items = items
 
     def _truncate(self, message: ItemTruncated) -> None:
         place = self._place(message.item_id)

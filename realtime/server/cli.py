@@ -35,6 +35,7 @@ ENGINE_SETTINGS = (
     *("deterministic", "warm_up", "fake", "log_level"),
 )
 CLOSE_GRACE_S = 2.0
+FAREWELL_S = 1.0  # for clients to fetch the dialogue that they take elsewhere
 POLL_S = 0.02
 
 
@@ -78,11 +79,20 @@ class Server(uvicorn.Server):
         """Take nothing new, give running responses their time, end the sessions, then close."""
         services = self._services
         services.draining = True
-        await self._wait_while(lambda: services.bridge.busy, services.config.drain_s)
-        for end in list(services.sessions):
-            end()
+        for live in services.sessions:
+            live.going_away(in_ms=int(1000 * services.config.drain_s))
+        farewell_s = min(FAREWELL_S, services.config.drain_s)
+        await self._wait_while(lambda: services.sessions.attached > 0, farewell_s)
+        await self._wait_while(self._is_serving, services.config.drain_s - farewell_s)
+        for live in services.sessions:
+            live.shut_down()
         await self._wait_while(lambda: bool(services.sessions), CLOSE_GRACE_S)
         await super().shutdown(sockets)
+
+    def _is_serving(self) -> bool:
+        """Whether anything is being made, or has been made and is on its way."""
+        services = self._services
+        return services.bridge.busy or any(live.is_heard for live in services.sessions)
 
     async def _wait_while(self, condition: Callable[[], bool], limit_s: float) -> None:
         for _ in range(int(limit_s / POLL_S)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from realtime.protocol.errors import ProtocolError
@@ -21,9 +21,8 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Callable[[], None]]:
-        """How to end each of them."""
-        return iter([live.shut_down for live in self._by_id.values()])
+    def __iter__(self) -> Iterator[LiveSession]:
+        return iter(list(self._by_id.values()))
 
     @property
     def attached(self) -> int:

@@ -90,13 +90,22 @@ def test_a_capsule_carries_what_was_there_and_text_what_came_later():
     assert (mirror.seed().capsule, mirror.seed().history[0].text) == (b"capsule", "cut")
 
 
+def test_a_history_that_begins_as_the_capsule_leaves_it_true():
+    mirror = mirror_of("a", "b")
+    mirror.apply(HistoryCapsule(data=b"capsule"))
+    mirror.apply(History(items=(item("a"), item("b"), item("c"))))
+    assert mirror.seed().capsule == b"capsule"
+    assert [new.id for new in mirror.seed().history] == ["c"]
+
+
 def test_a_capsule_that_is_no_longer_true_is_not_used():
     for news in (
         truncated("b"),
         ItemDeleted(item_id="a"),
         ItemCreated(item=item("c"), after="a"),
         ItemCreated(item=item("c")),
-        History(items=(item("a"), item("b"))),
+        History(items=(item("a"), item("b", "other"))),
+        History(items=(item("b"),)),
     ):
         mirror = mirror_of("a", "b")
         mirror.apply(HistoryCapsule(data=b"capsule"))

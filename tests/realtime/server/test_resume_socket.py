@@ -195,3 +195,25 @@ async def test_killed_sockets_leave_no_ghosts(run_server, eventually):
             abort(client)
         await eventually(lambda: not server.services.sessions.attached)
     await eventually(lambda: len(server.services.sessions) == 4)
+
+
+async def test_a_draining_server_warns_finishes_and_ends(run_server):
+    server = run_server(SLOW_RAMP, drain_s=20)
+    async with raw_client(server.ws_url) as client:
+        await client.start()
+        await client.say("r1", TEXT)
+        await client.until("response.started")
+        server.stop()
+        got = await client.until("session.closed")
+        with pytest.raises(ConnectionClosed) as closed:
+            await client.receive()
+    assert closed.value.rcvd.code in (1001, 1012)
+    messages = [m for m in got if isinstance(m, dict)]
+    warned, done = (
+        next(m for m in messages if m["type"] == kind)
+        for kind in ("session.going_away", "response.done")
+    )
+    assert (warned["in_ms"], warned["reason"]) == (20_000, "drain")
+    assert (done["status"], messages.index(warned) < messages.index(done)) == ("completed", True)
+    pcm = pcm_of(got)
+    np.testing.assert_array_equal(read_ramp(pcm), np.arange(len(pcm)) % 65535)
