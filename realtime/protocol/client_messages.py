@@ -22,6 +22,7 @@ from realtime.protocol.parts import (
     Resume,
     Text,
     TextOnlyUser,
+    Timestamps,
     VoiceRef,
 )
 
@@ -41,6 +42,8 @@ class SessionStart(FromClient):
     `capsule` is a history that `history.export` gave; without `voice` its own one speaks.
     `history` is appended as by `item.create`.
 
+    `timestamps`: whether words are told with their times.
+
     `normalize`: the text of responses is Markdown with numbers and signs, to be spoken as words.
 
     With `session_id` and `resume` it takes a session up on this socket instead: its `m` does not
@@ -55,7 +58,7 @@ class SessionStart(FromClient):
     audio: AudioRequest | None = None
     input_audio: InputRequest | None = None
     generation: Generation | None = None
-    timestamps: Literal["none", "words"] = "none"
+    timestamps: Timestamps = "none"
     flow: Flow | None = None
     stall_flush_ms: Annotated[int, Range(0, 60_000)] | None = None
     normalize: bool = False
@@ -73,7 +76,7 @@ class SessionUpdate(FromClient):
     type: Literal["session.update"] = "session.update"
     voice: str | VoiceRef | None = None
     generation: Generation | None = None
-    timestamps: Literal["none", "words"] | None = None
+    timestamps: Timestamps | None = None
     flow: Flow | None = None
     stall_flush_ms: Annotated[int, Range(0, 60_000)] | None = None
     normalize: bool | None = None

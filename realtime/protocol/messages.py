@@ -50,9 +50,11 @@ from realtime.protocol.parts import (
     Resume,
     Status,
     TextOnlyUser,
+    Timestamps,
     Transport,
     VoiceRef,
     Why,
+    WordTime,
 )
 from realtime.protocol.server_messages import (
     Error,
@@ -70,6 +72,7 @@ from realtime.protocol.server_messages import (
     ResponseSegment,
     ResponseStalled,
     ResponseStarted,
+    ResponseWords,
     ServerMessage,
     SessionClosed,
     SessionGoingAway,
@@ -133,6 +136,7 @@ __all__ = [
     "ResponseStart",
     "ResponseStarted",
     "ResponseText",
+    "ResponseWords",
     "Resume",
     "ServerMessage",
     "SessionClose",
@@ -144,10 +148,12 @@ __all__ = [
     "SessionUpdated",
     "Status",
     "TextOnlyUser",
+    "Timestamps",
     "Transport",
     "VoiceRef",
     "Warned",
     "Why",
+    "WordTime",
 ]
 
 CLIENT_MESSAGES: dict[str, type[ClientMessage]] = {

@@ -16,7 +16,8 @@ EventId = Annotated[str, Length(1, 64)]
 Delta = Annotated[str, Length(1, 4096, "text_too_long")]
 Text = Annotated[str, Length(0, 8000, "text_too_long")]
 SpokenText = Annotated[str, Length(0, 80_000, "text_too_long")]
-Position = Annotated[float, Range(0, 86_400_000)]
+# Of a listener. Below 0 (sound handed out, less the latency of the way to the ear) counts as 0.
+Position = Annotated[float, Range(-86_400_000, 86_400_000)]
 
 Role = Literal["user", "assistant", "system"]
 Codec = Literal["opus", "pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
@@ -26,6 +27,8 @@ Layout = Literal["training", "upstream_streaming"]
 TextOnlyUser = Literal["include", "skip"]
 FlowMode = Literal["ack", "none"]
 Context = Literal["conversation", "none"]
+Timestamps = Literal["none", "words"]
+WordTime = tuple[str, float, float]  # word, start and end in ms
 Status = Literal["completed", "cancelled", "incomplete", "failed"]
 Why = Literal["text", "flow"]
 HeardSource = Literal["client", "playback", "clock", "none"]

@@ -22,7 +22,9 @@ from realtime.protocol.parts import (
     Metrics,
     Status,
     TextOnlyUser,
+    Timestamps,
     Why,
+    WordTime,
 )
 
 
@@ -53,7 +55,7 @@ class SessionStarted(FromServer):
     audio: AudioFormat
     input_audio: InputFormat
     generation: Generation
-    timestamps: Literal["none"] = "none"
+    timestamps: Timestamps = "none"
     flow: Flow
     stall_flush_ms: int
     normalize: bool = False
@@ -81,6 +83,7 @@ class SessionUpdated(FromServer):
     type: Literal["session.updated"] = "session.updated"
     voice: str | None = None
     generation: Generation
+    timestamps: Timestamps = "none"
     flow: Flow
     stall_flush_ms: int
     normalize: bool = False
@@ -200,6 +203,19 @@ class ResponseAudio(FromServer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseWords(FromServer):
+    """Words whose sound is sent, with their times from the response's first sample.
+
+    Times are estimates, so `exact` is false; they never go back.
+    """
+
+    type: Literal["response.words"] = "response.words"
+    response_id: str
+    words: tuple[WordTime, ...]
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseSegment(FromServer):
     """A segment was spoken to its end; `chars` counts code points of the response's text."""
 
@@ -298,6 +314,7 @@ ServerMessage = (
     | InputAudioCommitted
     | ResponseStarted
     | ResponseAudio
+    | ResponseWords
     | ResponseSegment
     | ResponseStalled
     | ResponseResumed

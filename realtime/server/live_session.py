@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 import secrets
@@ -79,6 +80,14 @@ class Socket(Protocol):
         """Close although the peer takes nothing."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Again:
+    """Encoded; of a stream's sound, or (None) a control message."""
+
+    data: str | bytes
+    stream: int | None = None
+
+
 class _Over(Exception):
     """The session is over: ends its tasks."""
 
@@ -101,7 +110,7 @@ class LiveSession:
         self._encoding = socket.encoding
         self._key_name = socket.caller.key_name
         self._socket: Socket | None = socket
-        self._first: deque[str | bytes] = deque()  # what a new socket carries before anything else
+        self._first: deque[_Again] = deque()  # what a new socket carries before anything else
         self._lost: Socket | None = None  # takes nothing any more; its reader will say so
         self._outbox = Outbox(socket.encoding, self._model)
         self._ring = ReplayRing()
@@ -205,7 +214,8 @@ class LiveSession:
         if self._socket:
             self._socket.force_close(CLOSE_REPLACED, "the session went on over a newer socket")
         self._socket = socket
-        self._first = deque([encode(started, self._encoding), *map(self._again, missed)])
+        answer = _Again(encode(started, self._encoding))
+        self._first = deque([answer, *(self._again(sent) for sent in missed)])
         self._outbox.wake()
         self._settle()
         logger.info("sess=%s status=resumed replayed=%d gaps=%d", self.id, len(missed), len(gaps))
@@ -265,7 +275,7 @@ class LiveSession:
         while True:
             socket = await self._socket_with_room()
             if self._first:
-                await self._send(socket, self._first.popleft())
+                await self._send(socket, self._first.popleft().data)
                 continue
             match self._outbox.take():
                 case Control(data, n):
@@ -318,7 +328,7 @@ class LiveSession:
             if socket is self._socket:
                 await self._send(socket, data)
             elif self._socket:  # its replay was drawn up before this frame was there
-                self._first.append(data)
+                self._first.append(_Again(data, frame.stream))
         self._outbox.sent(piece)
         self._note_sound(piece)
         samples = piece.stream.samples_given
@@ -326,10 +336,11 @@ class LiveSession:
         now_ms = self._now_ms()
         self._apply(self._session.transport_sent(piece.handle, samples, last, now_ms))
 
-    def _again(self, sent: Sent) -> str | bytes:
+    def _again(self, sent: Sent) -> _Again:
         if isinstance(sent, SentFrame):
-            return self._on_the_wire(sent.frame, sent.response_id)
-        return sent.data
+            data = self._on_the_wire(sent.frame, sent.response_id)
+            return _Again(data, sent.frame.stream)
+        return _Again(sent.data)
 
     def _on_the_wire(self, frame: AudioFrame, response_id: str) -> str | bytes:
         assert self._session.audio
@@ -362,6 +373,7 @@ class LiveSession:
                 case DropAudio(stream):
                     self._outbox.drop(stream)
                     self._ring.drop(stream)
+                    self._first = deque(sent for sent in self._first if sent.stream != stream)
                 case ToEngine(command):
                     bridge.send(command)
                 case Listen(row):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
 
 DEFAULT_SYLLABLE_MS = 200.0
 _LEARNING_RATE = 0.3
@@ -41,26 +43,37 @@ def heard_text(text: str, heard_ms: float, syllable_ms: float) -> str:
     """Return the words of `text` that end by `heard_ms`: a prefix that grows with it."""
     at_ms = 0.0
     end = 0
-    for word in _WORD.finditer(text):
-        syllables, pause = _units(word.group())
-        at_ms += syllables * syllable_ms
+    for word in words_from(text):
+        at_ms += word.syllables * syllable_ms
         if at_ms > heard_ms:
             break
-        end = word.end()
-        at_ms += pause * syllable_ms
+        end = word.end
+        at_ms += word.pause * syllable_ms
     return text[:end]
 
 
 def total_units(text: str) -> float:
     """Return the length of a text in syllables, without the pause after its last word."""
-    words = [_units(word.group()) for word in _WORD.finditer(text)]
-    return sum(syllables + pause for syllables, pause in words) - (words[-1][1] if words else 0.0)
+    words = list(words_from(text))
+    units = sum(word.syllables + word.pause for word in words)
+    return units - (words[-1].pause if words else 0.0)
 
 
-def _units(word: str) -> tuple[float, float]:
-    marks = _LONG_MARKS.intersection(word), _SHORT_MARKS.intersection(word)
-    pause = _LONG_PAUSE if marks[0] else _SHORT_PAUSE if marks[1] else 0.0
-    return _syllables(word), pause
+class Word(NamedTuple):
+    """A word up to character `end` of its text; its length and the pause after it in syllables."""
+
+    end: int
+    syllables: float
+    pause: float
+
+
+def words_from(text: str, start: int = 0) -> Iterator[Word]:
+    """Yield the words of `text` from character `start` on."""
+    for found in _WORD.finditer(text, start):
+        word = found.group()
+        marks = _LONG_MARKS.intersection(word), _SHORT_MARKS.intersection(word)
+        pause = _LONG_PAUSE if marks[0] else _SHORT_PAUSE if marks[1] else 0.0
+        yield Word(found.end(), _syllables(word), pause)
 
 
 def _syllables(word: str) -> float:

@@ -35,7 +35,7 @@ class PlaybackPosition:
 
     def report(self, played_ms: float, state: str, now_ms: int) -> float:
         """Take the listener's word; returns the position, at most what was sent."""
-        position_ms = min(max(played_ms, self._reported_ms or 0.0), self.sent_ms)
+        position_ms = min(max(played_ms, 0.0, self._reported_ms or 0.0), self.sent_ms)
         self._reported_ms = position_ms
         self._reported_at_ms = now_ms
         self._playing = state == "playing"
@@ -54,8 +54,8 @@ class PlaybackPosition:
 
     def claimed(self, position_ms: float) -> Heard:
         """Take a position the client names with an interrupt; it wins over estimates."""
-        clamped = position_ms > self.sent_ms
-        return Heard(min(position_ms, self.sent_ms), "client", clamped)
+        heard_ms = min(max(position_ms, 0.0), self.sent_ms)
+        return Heard(heard_ms, "client", clamped=heard_ms != position_ms)
 
     def ends_ms(self, now_ms: int) -> float:
         """Estimate when everything sent so far will have been heard."""

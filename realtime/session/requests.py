@@ -68,6 +68,7 @@ class Requests:
             max_ahead_ms=settings.max_ahead_ms,
             acknowledged=settings.flow.mode == "ack",
             stall_flush_ms=settings.stall_flush_ms,
+            tells_words=settings.timestamps == "words",
             metadata=message.metadata,
             started_ms=now_ms,
         )

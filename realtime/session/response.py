@@ -15,6 +15,7 @@ from realtime.session.playback import PlaybackPosition
 from realtime.session.settings import Voice
 from realtime.session.sound import FrameClock
 from realtime.session.text import SpokenText
+from realtime.session.words import WordTimes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Request:
     max_ahead_ms: int
     acknowledged: bool  # the listener reports what it has played
     stall_flush_ms: int
+    tells_words: bool
     metadata: dict[str, Any] | None
     started_ms: int
 
@@ -45,6 +47,7 @@ class Response:
     def __init__(self, request: Request, text: SpokenText, clock: FrameClock, prefill_ids: int):
         self.request = request
         self.text = text
+        self.words = WordTimes(text)
         self.playback = PlaybackPosition()
         self.opened_ms: int | None = None
         self.earlier: frozenset[str] = frozenset()  # the items that its own item will follow
@@ -114,7 +117,8 @@ class Response:
 
     def note_segment(self, event: Segment, now_ms: int) -> None:
         """The engine is through with a segment."""
-        self.text.spoken(event.index, event.end_frame, event.text_ids_consumed)
+        end_ms = self._clock.length_ms(self.codes[: event.end_frame])
+        self.text.spoken(event.index, event.end_frame, end_ms, event.text_ids_consumed)
         self._waiting_since_ms = now_ms
 
     def starved_since_ms(self) -> int | None:

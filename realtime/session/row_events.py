@@ -6,7 +6,7 @@ import numpy as np
 
 from engine.api import Done, Event, Frames, Parked, Played, Refused, Resumed, Segment, Sent
 from realtime.protocol.frames import Flags
-from realtime.protocol.messages import ResponseResumed, ResponseStalled
+from realtime.protocol.messages import ResponseResumed, ResponseStalled, ResponseWords
 from realtime.session import outcome
 from realtime.session.cut import Cutter
 from realtime.session.effects import SendAudio
@@ -104,6 +104,8 @@ class RowEvents:
         response.note_sent(samples, now_ms, self._listener_busy_until_ms(response, now_ms))
         if response.is_conversation:
             self._speaking.playing = response
+        if response.request.tells_words:
+            self._tell_words(response)
         if last and response.outcome:
             self._settle(response, response.outcome, now_ms)
         if response.outcome:
@@ -112,6 +114,12 @@ class RowEvents:
         self._emitter.command(Sent(row, response.sent_samples, at_ns))
         if not response.request.acknowledged:
             self._emitter.command(Played(row, response.sent_samples, at_ns))
+
+    def _tell_words(self, response: Response) -> None:
+        """Tell the words whose sound is on the wire."""
+        words = response.words.due(response.playback.sent_ms, self._rate.syllable_ms)
+        if words:
+            self._emitter.send(ResponseWords(response_id=response.request.id, words=words))
 
     def _listener_busy_until_ms(self, response: Response, now_ms: int) -> float:
         playing = self._speaking.playing

@@ -23,6 +23,7 @@ from realtime.protocol.messages import (
     SessionStart,
     SessionUpdate,
     TextOnlyUser,
+    Timestamps,
     VoiceRef,
 )
 from realtime.session.formats import input_format, output_format
@@ -82,6 +83,7 @@ class Settings:
     audio: AudioFormat
     input_audio: InputFormat
     generation: Generation
+    timestamps: Timestamps
     flow: Flow
     stall_flush_ms: int
     normalize: bool
@@ -106,7 +108,6 @@ def negotiate(
             f"there is no model {message.model!r}; this server speaks with {model.name!r}",
             param="model",
         )
-    _refuse_words(message.timestamps)
     stall_flush_ms = message.stall_flush_ms
     return Settings(
         voice=find_voice(voices, message.voice),
@@ -115,6 +116,7 @@ def negotiate(
         ),
         input_audio=input_format(message.input_audio or InputRequest(), model, config.codecs),
         generation=message.generation or Generation(),
+        timestamps=message.timestamps,
         flow=_flow(message.flow or Flow(), model, config),
         stall_flush_ms=config.stall_flush_ms if stall_flush_ms is None else stall_flush_ms,
         normalize=message.normalize,
@@ -132,7 +134,6 @@ def update(
     config: SessionConfig,
 ) -> Settings:
     """Return the settings with the fields that the message gives; raises `ProtocolError`."""
-    _refuse_words(message.timestamps)
     changes: dict[str, Any] = {"generation": layered(message.generation, settings.generation)}
     if message.voice is not None:
         changes["voice"] = find_voice(voices, message.voice)
@@ -140,6 +141,8 @@ def update(
         changes["flow"] = _flow(message.flow, model, config)
     if message.stall_flush_ms is not None:
         changes["stall_flush_ms"] = message.stall_flush_ms
+    if message.timestamps is not None:
+        changes["timestamps"] = message.timestamps
     if message.normalize is not None:
         changes["normalize"] = message.normalize
     if message.metadata is not None:
@@ -159,15 +162,6 @@ def find_voice(voices: Voices, wanted: str | VoiceRef | None) -> Voice | None:
             "voice_not_found", f"there is no voice {name[:80]!r}; there are: {known}", param="voice"
         )
     return voice
-
-
-def _refuse_words(timestamps: str | None) -> None:
-    if timestamps == "words":
-        raise ProtocolError(
-            "unsupported",
-            "timestamps 'words' is not supported by this server yet; use 'none'",
-            param="timestamps",
-        )
 
 
 def _flow(flow: Flow, model: ModelInfo, config: SessionConfig) -> Flow:

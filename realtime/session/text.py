@@ -30,6 +30,7 @@ class TextSegment:
     over: bool = False
     reply_to: str | None = None
     end_frame: int | None = None
+    end_ms: float | None = None  # from the response's first sample
     consumed: int = 0
 
     def add(self, pieces: Sequence[Piece]) -> None:
@@ -120,13 +121,13 @@ class SpokenText:
         self.ended = True
         self.commands.append(End(self._row))
 
-    def spoken(self, index: int, end_frame: int, consumed: int) -> None:
+    def spoken(self, index: int, end_frame: int, end_ms: float, consumed: int) -> None:
         """Note that the engine has spoken its segment `index`, `consumed` ids of it."""
         spoken = self.spoken_segments
         if index >= len(spoken):
             return
         segment = spoken[index]
-        segment.end_frame = end_frame
+        segment.end_frame, segment.end_ms = end_frame, end_ms
         segment.consumed = min(consumed, len(segment.ids))
         if not segment.over:
             self._carry_on_after(segment)

@@ -167,7 +167,7 @@ def test_a_client_reads_a_newer_server() -> None:
     assert decode_server(json.dumps(newer), "json") == Warned(n=1, code="c", message="m")
     newer = {"type": "error", "scope": "galaxy", "code": "new", "message": "", "retryable": False}
     assert decode_server(json.dumps(newer), "json") is not None
-    assert decode_server('{"type":"response.words","words":[]}', "json") is None
+    assert decode_server('{"type":"response.mood","words":[]}', "json") is None
 
 
 @pytest.mark.parametrize("encoding", ["json", "msgpack"])

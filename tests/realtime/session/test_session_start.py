@@ -112,7 +112,7 @@ def test_the_start_warms_system_and_voice(new_talk):
             "audio.sample_rate",
             "not at 0 Hz",
         ),
-        ({"timestamps": "words"}, "unsupported", "timestamps", "none"),
+        ({"timestamps": "letters"}, "invalid_field", "timestamps", "words"),
         ({"session_id": "sess_9"}, "invalid_field", "session_id", "go together"),
         ({"resume": {"token": ""}}, "invalid_field", "resume.token", "1 to 128"),
         ({"generation": {"top_p": 7}}, "invalid_field", "generation.top_p", "7"),
