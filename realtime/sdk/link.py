@@ -37,7 +37,8 @@ _FINAL_CODES = frozenset({CLOSE_NORMAL, CLOSE_TOO_BIG, CLOSE_PROTOCOL, CLOSE_REP
 _RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
 _GONE_CODES = frozenset({"session_not_found", "resume_rejected"})
 _RETRY_S = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
-_PROBE_S = 6.0  # a dead socket shows within twice this
+_PROBE_S = 5.0  # a dead socket shows within twice this
+_CLOSE_S = 1.0  # for the other side to agree
 _PING_S = 10.0
 
 # At DEBUG websockets logs every header and frame: keys, and what is said.
@@ -66,6 +67,7 @@ class Address:
                 max_size=None,
                 ping_interval=_PROBE_S,
                 ping_timeout=_PROBE_S,
+                close_timeout=_CLOSE_S,
                 logger=_quiet,
             )
         except InvalidStatus as error:

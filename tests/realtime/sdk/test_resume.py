@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from random import Random
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from engine.fake import FakeScript
 from engine.index_sound import read_ramp
 from realtime.protocol.messages import Item
 from realtime.sdk import Client, Session, StreamInterrupted
+from realtime.sdk import link as link_module
 from realtime.session import ring
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +67,8 @@ async def test_a_conversation_over_sockets_that_keep_dying(run_server):
             np.testing.assert_array_equal(heard, np.arange(len(heard)) % 65535)
             assert reply.gaps == []
             assert (reply.done.status, reply.done.audio_ms) == ("completed", len(heard) / 24)
-        assert told(session.items) == told(await session.history())
+        kept = await session.history()
+        assert told(session.items) == told(kept)
         texts = [item.text for item in session.items]
         assert session.started.resumed
     assert texts == [t for turn in range(3) for t in (f"Question {turn}?", WORDS)]
@@ -152,6 +156,57 @@ async def test_a_session_that_is_gone_begins_anew_with_its_history(run_server, e
         assert (await session.say("And more.").wait()).status == "completed"
         await session.history()
         assert [item.text for item in session.items][-1] == "And more."
+
+
+async def test_a_network_that_swallows_everything_is_noticed(run_server, monkeypatch):
+    """Sends succeed and nothing returns; the SDK asks every 5 s and waits 5 s for the answer."""
+    monkeypatch.setattr(link_module, "_PROBE_S", 0.05)
+    server = run_server(RAMP)
+    address = urlsplit(server.base_url)
+    async with hole(address.hostname, address.port) as (url, swallow), Client(url) as session:
+        await session.add_user("Are you there?")
+        monkeypatch.undo()  # the next socket is a good one
+        swallow()
+        reply = session.say("Yes, still here, after all of that.")
+        heard = indices(b"".join([piece async for piece in reply]))
+        np.testing.assert_array_equal(heard, np.arange(len(heard)) % 65535)
+        assert session.started.resumed
+        first, _ = await session.history()
+        assert first.text == "Are you there?"
+
+
+@contextlib.asynccontextmanager
+async def hole(host: str, port: int) -> AsyncIterator[tuple[str, Callable[[], None]]]:
+    """A relay whose present connections can be made to swallow what comes, from both sides."""
+    deaf: list[asyncio.Event] = []
+    relays: set[asyncio.Task[None]] = set()
+
+    async def pump(reader, writer, swallows: asyncio.Event) -> None:
+        while data := await reader.read(65536):
+            if not swallows.is_set():
+                writer.write(data)
+
+    async def relay(reader, writer) -> None:
+        there, back = await asyncio.open_connection(host, port)
+        deaf.append(swallows := asyncio.Event())
+        with contextlib.closing(writer), contextlib.closing(back), contextlib.suppress(OSError):
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(pump(reader, back, swallows), name="up")
+                pumps.create_task(pump(there, writer, swallows), name="down")
+
+    def accept(reader, writer) -> None:
+        relays.add(asyncio.create_task(relay(reader, writer), name="relay"))
+
+    def swallow() -> None:
+        for swallows in deaf:
+            swallows.set()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", swallow
+        for task in relays:
+            task.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
 
 async def test_without_patience_a_loss_is_final(run_server):
