@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import math
 import secrets
 import time
-from collections import deque
 from collections.abc import Iterable
-from typing import Literal, Protocol
+from typing import Literal
 
-from realtime.protocol.codec import Encoding, encode
 from realtime.protocol.errors import (
     CLOSE_INTERNAL,
     CLOSE_REPLACED,
     CLOSE_SLOW_CONSUMER,
     ProtocolError,
 )
-from realtime.protocol.frames import AudioFrame, Flags
+from realtime.protocol.frames import Flags
 from realtime.protocol.messages import (
     ClientMessage,
-    ResponseAudio,
     ResponseDone,
     ServerMessage,
     SessionStart,
+    SessionStarted,
 )
 from realtime.server.audio import clipped_samples
-from realtime.server.audio_stream import bytes_per_s
 from realtime.server.bridge import RowEvent
 from realtime.server.credentials import Caller
 from realtime.server.input_audio import InputAudio, InputDamaged, InputEvent
-from realtime.server.outbox import Closing, Control, Outbox, Piece
+from realtime.server.outbox import Closing, Piece
 from realtime.server.services import Services
+from realtime.server.writer import Socket, Writer
 from realtime.session.effects import (
     Close,
     DecodeInput,
@@ -48,7 +45,6 @@ from realtime.session.effects import (
 )
 from realtime.session.expiry import Expiry
 from realtime.session.pins import Pins
-from realtime.session.ring import ReplayRing, Sent, SentFrame
 from realtime.session.session import Session
 
 logger = logging.getLogger(__name__)
@@ -56,48 +52,12 @@ logger = logging.getLogger(__name__)
 Cue = Literal["tick", "shut_down", "over"]
 
 
-class Socket(Protocol):
-    """What a session needs of the connection that it speaks over now."""
-
-    @property
-    def encoding(self) -> Encoding: ...
-    @property
-    def caller(self) -> Caller: ...
-
-    def limit(self, bytes_per_s: int) -> None:
-        """Say how much sound there is, so that little of it lies in buffers."""
-
-    async def room(self) -> None:
-        """Wait until the socket takes a message, or is gone."""
-
-    async def send(self, data: str | bytes) -> bool:
-        """Send; false when the socket is gone."""
-
-    async def close(self, code: int, reason: str) -> None:
-        """Close once everything before is sent."""
-
-    def force_close(self, code: int, reason: str) -> None:
-        """Close although the peer takes nothing."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Again:
-    """Encoded; of a stream's sound, or (None) a control message."""
-
-    data: str | bytes
-    stream: int | None = None
-
-
 class _Over(Exception):
     """The session is over: ends its tasks."""
 
 
 class LiveSession:
-    """Carries out a session's effects: encodes sound, sends everything in order, keeps the time.
-
-    One task writes, whichever socket there is, so that no piece of sound is encoded twice or out
-    of order. Sockets come and go with `attach`, `resume` and `detach`.
-    """
+    """Carries out a session's effects and keeps its time; sockets come and go."""
 
     def __init__(self, socket: Socket, services: Services, pins: Pins) -> None:
         self.id = f"sess_{secrets.token_hex(8)}"
@@ -109,11 +69,9 @@ class LiveSession:
         self._model = services.bridge.models[0]
         self._encoding = socket.encoding
         self._key_name = socket.caller.key_name
-        self._socket: Socket | None = socket
-        self._first: deque[_Again] = deque()  # what a new socket carries before anything else
-        self._lost: Socket | None = None  # takes nothing any more; its reader will say so
-        self._outbox = Outbox(socket.encoding, self._model)
-        self._ring = ReplayRing()
+        self._writer = Writer(
+            self, socket, self._model, services.audio_pool, services.config.slow_consumer_s
+        )
         self._session = Session(
             session_id=self.id,
             model=self._model,
@@ -127,18 +85,17 @@ class LiveSession:
             pins=pins,
             expiry=self._expiry(socket.caller),
         )
-        self._limited: Socket | None = None
         self._task = self._loop.create_task(self._run(), name=self.id)
         services.sessions.add(self)
 
     @property
     def is_attached(self) -> bool:
         """Whether there is a socket."""
-        return self._socket is not None
+        return self._writer.socket is not None
 
     def speaks_over(self, socket: Socket) -> bool:
         """Whether it is this socket."""
-        return self._socket is socket
+        return self._writer.socket is socket
 
     @property
     def is_closed(self) -> bool:
@@ -163,13 +120,12 @@ class LiveSession:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._listen(), name=f"{self.id}-listen")
-                tasks.create_task(self._write(), name=f"{self.id}-write")
+                tasks.create_task(self._writer.run(), name=f"{self.id}-write")
         except* _Over:
             pass
         except* Exception:
             logger.exception("sess=%s status=broken", self.id)
-            if self._socket:
-                self._socket.force_close(CLOSE_INTERNAL, "internal error")
+            self._cut(CLOSE_INTERNAL, "internal error")
         finally:
             if self._timer:
                 self._timer.cancel()
@@ -208,15 +164,11 @@ class LiveSession:
                 f"the session began with {self._encoding}; resume it with the same subprotocol",
                 scope="connection",
             )
-        missed, gaps = self._ring.missed(message.resume)
+        missed, gaps = self._writer.missed(message.resume)
         expiry = self._expiry(socket.caller)
         started = self._session.resumed(message, gaps, expiry, self._now_ms())
-        if self._socket:
-            self._socket.force_close(CLOSE_REPLACED, "the session went on over a newer socket")
-        self._socket = socket
-        answer = _Again(encode(started, self._encoding))
-        self._first = deque([answer, *(self._again(sent) for sent in missed)])
-        self._outbox.wake()
+        self._cut(CLOSE_REPLACED, "the session went on over a newer socket")
+        self._writer.attach(socket, started, missed)
         self._settle()
         logger.info("sess=%s status=resumed replayed=%d gaps=%d", self.id, len(missed), len(gaps))
 
@@ -225,20 +177,21 @@ class LiveSession:
 
         The client left for good, or may come back.
         """
-        if socket is not self._socket:
+        if not self.speaks_over(socket):
             return
-        self._socket = None
-        self._first.clear()
-        self._outbox.stay_open()
+        self._writer.detach()
         self._apply(self._session.disconnected(self._now_ms(), for_good=for_good))
         self._services.sessions.detached(self)
         logger.info("sess=%s status=detached", self.id)
 
     def break_down(self) -> None:
         """End the session because of a bug in it."""
-        if self._socket:
-            self._socket.force_close(CLOSE_INTERNAL, "internal error")
+        self._cut(CLOSE_INTERNAL, "internal error")
         self._events.put_nowait("over")
+
+    def _cut(self, code: int, reason: str) -> None:
+        if self._writer.socket:
+            self._writer.socket.force_close(code, reason)
 
     # --- what the server brings
 
@@ -269,95 +222,6 @@ class LiveSession:
             else:
                 self._apply(self._session.engine_event(event, now_ms))
 
-    # --- the writer
-
-    async def _write(self) -> None:
-        while True:
-            socket = await self._socket_with_room()
-            if self._first:
-                await self._send(socket, self._first.popleft().data)
-                continue
-            match self._outbox.take():
-                case Control(data, n):
-                    if n is not None:
-                        self._ring.add_message(n, data)
-                    await self._send(socket, data)
-                case Piece() as piece:
-                    await self._send_piece(socket, piece)
-                case Closing(code, reason):
-                    await self._close(socket, code, reason)
-
-    async def _socket_with_room(self) -> Socket:
-        """Wait until there is something to send and a socket that takes it."""
-        while True:
-            socket = self._socket
-            if socket in (None, self._lost) or not (self._first or self._outbox.has_entries):
-                await self._outbox.news()
-                continue
-            assert socket
-            try:
-                async with asyncio.timeout(self._services.config.slow_consumer_s):
-                    await socket.room()
-            except TimeoutError:
-                if socket is self._socket:
-                    self._cut_slow_consumer(socket)
-            if socket is self._socket and (self._first or self._outbox.has_entries):
-                return socket
-
-    async def _send(self, socket: Socket, data: str | bytes) -> None:
-        if not await socket.send(data):
-            self._lost = socket
-
-    async def _close(self, socket: Socket, code: int, reason: str) -> None:
-        if self._session.is_closed:
-            await socket.close(code, reason)
-            raise _Over
-        self.detach(socket)
-        await socket.close(code, reason)
-
-    async def _send_piece(self, socket: Socket, piece: Piece) -> None:
-        frame = await self._loop.run_in_executor(
-            self._services.audio_pool, piece.stream.encode, piece.pcm, piece.flags, piece.epoch
-        )
-        if piece.stream.dropped:
-            return
-        if frame:
-            length_ms = 1000 * len(piece.pcm) / self._model.rate_hz
-            self._ring.add_frame(piece.response_id, frame, length_ms)
-            data = self._on_the_wire(frame, piece.response_id)
-            if socket is self._socket:
-                await self._send(socket, data)
-            elif self._socket:  # its replay was drawn up before this frame was there
-                self._first.append(_Again(data, frame.stream))
-        self._outbox.sent(piece)
-        self._note_sound(piece)
-        samples = piece.stream.samples_given
-        last = Flags.LAST_OF_RESPONSE in piece.flags
-        now_ms = self._now_ms()
-        self._apply(self._session.transport_sent(piece.handle, samples, last, now_ms))
-
-    def _again(self, sent: Sent) -> _Again:
-        if isinstance(sent, SentFrame):
-            data = self._on_the_wire(sent.frame, sent.response_id)
-            return _Again(data, sent.frame.stream)
-        return _Again(sent.data)
-
-    def _on_the_wire(self, frame: AudioFrame, response_id: str) -> str | bytes:
-        assert self._session.audio
-        if self._session.audio.transport == "binary":
-            return frame.pack()
-        message = ResponseAudio(
-            response_id=response_id,
-            stream=frame.stream,
-            seq=frame.seq,
-            pts=frame.pts,
-            samples=frame.samples,
-            epoch=frame.epoch,
-            flags=frame.flags,
-            data=frame.payload,
-        )
-        return encode(message, self._encoding)
-
     # --- effects
 
     def _apply(self, effects: Iterable[Effect]) -> None:
@@ -366,14 +230,13 @@ class LiveSession:
             match effect:
                 case Send(message):
                     self._note_message(message)
-                    self._outbox.put(message)
+                    if isinstance(message, SessionStarted):
+                        self._writer.use_format(message.audio)
+                    self._writer.put(message)
                 case SendAudio():
-                    assert self._session.audio
-                    self._outbox.put_audio(effect, self._session.audio)
+                    self._writer.put_audio(effect)
                 case DropAudio(stream):
-                    self._outbox.drop(stream)
-                    self._ring.drop(stream)
-                    self._first = deque(sent for sent in self._first if sent.stream != stream)
+                    self._writer.drop(stream)
                 case ToEngine(command):
                     bridge.send(command)
                 case Listen(row):
@@ -385,7 +248,7 @@ class LiveSession:
                 case DropInput(stream):
                     self._user_sound().drop(stream)
                 case Close(code, reason):
-                    self._outbox.close(code, reason)
+                    self._writer.close(code, reason)
         self._settle()
 
     def _user_sound(self) -> InputAudio:
@@ -401,20 +264,13 @@ class LiveSession:
         return self._input
 
     def _settle(self) -> None:
-        """See to buffers, deadlines and the session's end after anything has changed."""
-        self._limit_buffers()
+        """See to deadlines, queues and the session's end after anything has changed."""
         self._set_timer()
-        is_full = self._outbox.queued_bytes > self._services.config.max_queued_bytes
-        if self._socket and is_full:
-            self._cut_slow_consumer(self._socket)
-        elif not self._socket and (is_full or self._session.is_closed):
+        is_full = self._writer.queued_bytes > self._services.config.max_queued_bytes
+        if self._writer.socket and is_full:
+            self.too_slow(self._writer.socket)
+        elif not self._writer.socket and (is_full or self._session.is_closed):
             self.let_go()
-
-    def _limit_buffers(self) -> None:
-        audio, socket = self._session.audio, self._socket
-        if audio and socket and self._limited is not socket:
-            self._limited = socket
-            socket.limit(bytes_per_s(audio))
 
     def _set_timer(self) -> None:
         if self._timer:
@@ -425,8 +281,28 @@ class LiveSession:
             when_s = deadline_ms / 1000
             self._timer = self._loop.call_at(when_s, self._events.put_nowait, "tick")
 
-    def _cut_slow_consumer(self, socket: Socket) -> None:
-        queued_bytes = self._outbox.queued_bytes
+    # --- what the writer tells
+
+    def sent(self, piece: Piece) -> None:
+        """A piece of sound is on the wire."""
+        self._services.metrics.audio_s.inc(len(piece.pcm) / self._model.rate_hz)
+        self._services.metrics.clipped_samples.inc(clipped_samples(piece.pcm))
+        samples = piece.stream.samples_given
+        last = Flags.LAST_OF_RESPONSE in piece.flags
+        now_ms = self._now_ms()
+        self._apply(self._session.transport_sent(piece.handle, samples, last, now_ms))
+
+    async def close(self, socket: Socket, closing: Closing) -> None:
+        """Close the socket; the session is over or waits for another."""
+        if self._session.is_closed:
+            await socket.close(closing.code, closing.reason)
+            raise _Over
+        self.detach(socket)
+        await socket.close(closing.code, closing.reason)
+
+    def too_slow(self, socket: Socket) -> None:
+        """Cut a socket that takes too little; its session waits for another."""
+        queued_bytes = self._writer.queued_bytes
         logger.warning("sess=%s status=slow_consumer queued_bytes=%d", self.id, queued_bytes)
         self._services.metrics.slow_consumers.inc()
         socket.force_close(CLOSE_SLOW_CONSUMER, "slow_consumer: the socket takes too little")
@@ -445,10 +321,6 @@ class LiveSession:
             self._services.metrics.responses.labels(message.status).inc()
             if message.metrics.ttfa_ms is not None:
                 self._services.metrics.ttfa_s.observe(message.metrics.ttfa_ms / 1000)
-
-    def _note_sound(self, piece: Piece) -> None:
-        self._services.metrics.audio_s.inc(len(piece.pcm) / self._model.rate_hz)
-        self._services.metrics.clipped_samples.inc(clipped_samples(piece.pcm))
 
     def _expiry(self, caller: Caller) -> Expiry | None:
         if caller.token is None:
