@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -24,7 +23,6 @@ from realtime.protocol.messages import (
     InputFormat,
     Ping,
     Pong,
-    ResponseText,
     Resume,
     SessionClose,
     SessionClosed,
@@ -32,11 +30,11 @@ from realtime.protocol.messages import (
     SessionStart,
     SessionStarted,
 )
-from realtime.protocol.pace import Pace
 from realtime.session.dialogue import Dialogue
 from realtime.session.effects import Close, Effect
 from realtime.session.emitter import Emitter
 from realtime.session.expiry import Expiry
+from realtime.session.numbering import Numbering
 from realtime.session.pins import NO_PINS, Pins
 from realtime.session.resume import Detachment, ResumeTokens
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig, Voices
@@ -83,8 +81,7 @@ class Session:
         self._dialogue: Dialogue | None = None
         self._tokens = ResumeTokens(new_token)
         self._detachment = Detachment(config.resume_ttl_s)
-        self._awaited_m = 1
-        self._pace = Pace(config.limits.text_deltas_per_s, config.limits.text_delta_burst)
+        self._numbering = Numbering(config.limits)
         self._bad_messages = 0
         self._heard_sense = False  # a valid message came
         self._opened_ms = now_ms
@@ -100,6 +97,11 @@ class Session:
     def input_audio(self) -> InputFormat | None:
         """The negotiated sound of the user; None before `session.start`."""
         return self._dialogue.speaking.settings.input_audio if self._dialogue else None
+
+    @property
+    def awaited_m(self) -> int:
+        """Number of the client message that comes next."""
+        return self._numbering.awaited_m
 
     @property
     def is_started(self) -> bool:
@@ -123,9 +125,7 @@ class Session:
         self._last_message_ms = now_ms
         self._tokens.confirm()
         try:
-            if self._is_awaited(message.m):
-                self._check_pace(message, now_ms)
-                self._awaited_m += 1
+            if self._numbering.take(message, now_ms):
                 self._heard_sense = True
                 self._apply(self._pins.apply(message), now_ms)
         except ProtocolError as error:
@@ -167,8 +167,7 @@ class Session:
             return []
         self._last_message_ms = now_ms
         try:
-            if error.m is None or self._is_awaited(error.m):
-                self._awaited_m += error.m is not None
+            if self._numbering.take_unreadable(error.m):
                 self._refuse(error)
         except ProtocolError as gap:
             gap.reply_to = error.reply_to
@@ -264,7 +263,7 @@ class Session:
         return dataclasses.replace(
             self._started(message.event_id),
             resumed=True,
-            last_m=self._awaited_m - 1,
+            last_m=self._numbering.awaited_m - 1,
             next_input_seq=self._dialogue.user_audio.next_seq,
             items=self._dialogue.item_refs(),
             gaps=tuple(gaps) or None,
@@ -281,33 +280,6 @@ class Session:
         if not self._closed:
             self._end("shutdown", now_ms, None)
         return self._emitter.take()
-
-    def _is_awaited(self, m: int) -> bool:
-        """Whether this is the message awaited; one applied before is not. A gap raises."""
-        if m > self._awaited_m:
-            raise ProtocolError(
-                "sequence_gap",
-                f"message {self._awaited_m} is awaited, this is {m}",
-                scope="connection",
-                expected=self._awaited_m,
-                param="m",
-            )
-        return m == self._awaited_m
-
-    def _check_pace(self, message: ClientMessage, now_ms: int) -> None:
-        """Refuse text that comes too fast; its number stays awaited, so that no word is lost."""
-        if not isinstance(message, ResponseText):
-            return
-        wait_ms = self._pace.take(now_ms)
-        if wait_ms:
-            limits = self._config.limits
-            raise ProtocolError(
-                "rate_limited",
-                f"more than {limits.text_deltas_per_s} deltas a second after a burst of "
-                f"{limits.text_delta_burst}; send on from message {message.m}",
-                retry_after_ms=math.ceil(wait_ms),
-                expected=message.m,
-            )
 
     def _apply(self, message: ClientMessage, now_ms: int) -> None:
         match message:

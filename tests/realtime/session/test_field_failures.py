@@ -48,13 +48,13 @@ def test_a_position_that_cannot_be_is_clamped_or_named(talk, by, beyond_ms):
         fields = {"type": "interrupt", "played": {"response_id": "r1", "ms": ms}}
     else:
         fields = {"type": "item.truncate", "item_id": item_id, "audio_end_ms": ms}
-    talk.say_raw(json.dumps(fields | {"m": talk.session._awaited_m}))
+    talk.say_raw(json.dumps(fields | {"m": talk.session.awaited_m}))
     errors = [error.code for error in talk.of("error")]
     assert errors == (["invalid_field"] if math.isnan(ms) else [])
     for truncated in talk.of("item.truncated"):
         assert truncated.audio_end_ms <= done.sent_ms
         assert truncated.clamped == (ms > done.sent_ms or ms < 0)
-    items = talk.say("history.get", m=talk.session._awaited_m)[0].items
+    items = talk.say("history.get", m=talk.session.awaited_m)[0].items
     if ms < 80:
         assert items == ()  # nothing of it was heard
     else:

@@ -27,7 +27,7 @@ def test_hostile_messages_are_answered_and_the_session_goes_on(new_talk, encodin
     for hostile in attack:
         if talk.closed:
             break
-        receive(talk, on_the_wire(hostile, encoding, talk.session._awaited_m), encoding)
+        receive(talk, on_the_wire(hostile, encoding, talk.session.awaited_m), encoding)
         talk.step(2)
     messages = talk.messages()
     assert [m.n for m in messages] == list(range(1, len(messages) + 1))
@@ -37,7 +37,7 @@ def test_hostile_messages_are_answered_and_the_session_goes_on(new_talk, encodin
     if talk.closed:
         check_close(talk, errors)
     else:
-        talk.say("interrupt", m=talk.session._awaited_m)
+        talk.say("interrupt", m=talk.session.awaited_m)
         check_it_speaks(talk)
 
 
@@ -66,9 +66,9 @@ def check_close(talk, errors) -> None:
 def check_it_speaks(talk) -> None:
     talk.run()
     for response in list(talk.session._dialogue.speaking.active()):
-        cancel = {"response_id": response.request.id, "m": talk.session._awaited_m}
+        cancel = {"response_id": response.request.id, "m": talk.session.awaited_m}
         talk.say("response.cancel", **cancel)
-    m = talk.session._awaited_m
+    m = talk.session.awaited_m
     talk.say("response.start", response_id="last one", text="Still here.", end=True, m=m)
     talk.run()
     assert talk.of("response.done")[-1].response_id == "last one"
