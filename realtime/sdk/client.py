@@ -14,6 +14,7 @@ from realtime.protocol.messages import (
     NewItem,
     SessionClose,
     SessionStart,
+    Timestamps,
 )
 from realtime.sdk.errors import StreamInterrupted
 from realtime.sdk.link import Address
@@ -27,7 +28,8 @@ class Client:
 
     Opens a connection and a session; both end with the block. `api_key` may be a client token
     instead. `audio` is the sound that replies come in, `input_audio` what the user's will be sent
-    as. `normalize` speaks Markdown, numbers and signs as words. `capsule` is a dialogue that
+    as. `normalize` speaks Markdown, numbers and signs as words, `timestamps="words"` fills
+    `Reply.words`. `capsule` is a dialogue that
     `Session.export` gave; it goes on with its voice unless `voice` names another. Raises
     `ServerRefused`.
 
@@ -46,6 +48,7 @@ class Client:
         input_audio: InputRequest | None = None,
         generation: Generation | None = None,
         normalize: bool = False,
+        timestamps: Timestamps = "none",
         history: tuple[NewItem, ...] = (),
         capsule: bytes | None = None,
         resume_s: float = 60.0,
@@ -60,6 +63,7 @@ class Client:
             input_audio=input_audio,
             generation=generation,
             normalize=normalize,
+            timestamps=timestamps,
             history=history,
             capsule=capsule,
         )

@@ -13,6 +13,7 @@ from realtime.protocol.messages import (
     ResponseCancel,
     ResponseDone,
     ResponseFlush,
+    WordTime,
 )
 
 
@@ -28,7 +29,8 @@ class Reply:
 
     That is runs of whole samples (16-bit mono unless another format was asked for), or one Opus
     packet at a time. `taken_ms` is how much of it was taken. `gaps` has `(at_ms, lost_ms)` for each
-    place where a connection was away so long that sound is gone; there is none otherwise.
+    place where a connection was away so long that sound is gone; there is none otherwise. `words`
+    has `(word, start_ms, end_ms)`, estimated, where the client asked for them.
 
     The iteration ends with the response; `done` then says how. It raises `ResponseFailed` when the
     response failed and `StreamInterrupted` when the connection was lost.
@@ -39,6 +41,7 @@ class Reply:
         self.done: ResponseDone | None = None
         self.taken_ms = 0.0
         self.gaps: list[tuple[float, float]] = []
+        self.words: list[WordTime] = []
         self._received_ms = 0.0
         self._session = session
         self._sound: asyncio.Queue[tuple[bytes, float] | None] = asyncio.Queue()

@@ -31,6 +31,7 @@ from realtime.protocol.messages import (
     ResponseEnd,
     ResponseStart,
     ResponseText,
+    ResponseWords,
     ServerMessage,
     SessionGoingAway,
     SessionStart,
@@ -241,6 +242,8 @@ class Session:
         match message:
             case Sound() if reply := self._replies.get(message.response_id):
                 reply.take(message.pieces, message.ms, message.lost_ms)
+            case ResponseWords() if reply := self._replies.get(message.response_id):
+                reply.words += message.words
             case ResponseDone() if reply := self._replies.pop(message.response_id, None):
                 failure = message.error if message.status == "failed" else None
                 reply.end(

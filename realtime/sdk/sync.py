@@ -19,6 +19,7 @@ from realtime.protocol.messages import (
     Item,
     ResponseDone,
     SessionStarted,
+    WordTime,
 )
 from realtime.sdk import client as asynchronous
 from realtime.sdk.reply import Reply as AsyncReply
@@ -72,6 +73,11 @@ class Reply:
     def gaps(self) -> list[tuple[float, float]]:
         """`(at_ms, lost_ms)` for each place where sound was lost with a connection."""
         return self._reply.gaps
+
+    @property
+    def words(self) -> list[WordTime]:
+        """`(word, start_ms, end_ms)`, estimated, where the client asked for them."""
+        return self._reply.words
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield sound as it arrives; raises as the iteration of `realtime.sdk.Reply`."""

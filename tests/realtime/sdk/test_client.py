@@ -42,6 +42,17 @@ async def test_every_sample_of_a_streamed_reply_arrives_once(run_server):
             assert reply.done.audio_ms == reply.taken_ms == len(sound) / 48
 
 
+async def test_words_come_with_their_times(run_server):
+    server = run_server(RAMP)
+    async with Client(server.base_url, timestamps="words") as session:
+        reply = session.say(words())
+        done = await reply.wait()
+        assert [word for word, _, _ in reply.words] == TEXT.split()
+        ends = [end_ms for _, _, end_ms in reply.words]
+        assert ends == sorted(ends)
+        assert ends[-1] <= done.audio_ms
+
+
 async def test_sound_comes_while_text_is_still_being_written(run_server):
     server = run_server(RAMP)
     heard = asyncio.Event()
