@@ -21,6 +21,7 @@ from engine.train.codec.quantizing import initialise, quantize, revive
 from engine.train.codec.shape import codec_json, continued_codec, new_codec, save_codec
 from engine.train.corpus.teacher import LABEL_SAMPLES
 from engine.train.journal import Journal
+from engine.train.memory import keep_freed_memory
 from engine.train.optimizers import Optimizers, fastest_dtype
 
 log = logging.getLogger(__name__)
@@ -37,9 +38,10 @@ UNQUANTIZED_UNTIL = 0.1  # of a run from nothing: first learn to see and to spea
 class CodecRecipe:
     """What a run is; the defaults made the shipped codec."""
 
-    codebooks: int = 6
+    codebooks: int = 4
     codebook_size: int = 1024
-    kept: tuple[tuple[int, float], ...] = ((1, 0.15), (2, 0.25), (3, 0.15), (4, 0.3), (6, 0.15))
+    kept: tuple[tuple[int, float], ...] = ((1, 0.15), (2, 0.25), (3, 0.15), (4, 0.45))
+    fixed_from: float = 0.55  # of the work: codes stay what they are, only the decoder learns on
     crops: int = 8
     crop_frames: int = 30  # a multiple of 5, which is 32 labels of the teacher
     rate: float = 1e-3
@@ -61,24 +63,33 @@ class CodecTraining:
         )
         self.listener = Listener(config.sample_rate)
         self._uses = torch.zeros(recipe.codebooks, recipe.codebook_size, dtype=torch.int64)
-        matrices = [
-            weight
-            for part in (codec.encoder, codec.decoder)
-            for weight in part.parameters()
-            if weight.ndim == 2
-        ]
-        hidden = {id(weight) for weight in matrices}
-        others = [weight for weight in codec.parameters() if id(weight) not in hidden]
-        self.optimizers = Optimizers(
-            matrices,
-            [*others, *self.readers.parameters()],
-            recipe.rate,
-            recipe.decay_from,
+        coding = nn.ModuleList([codec.encoder, codec.quantizer, self.readers])
+        self._coding, self._decoding = (
+            Optimizers(*_split(part, stack), recipe.rate, recipe.decay_from)
+            for part, stack in ((coding, codec.encoder), (codec.decoder, codec.decoder))
         )
         self._listening = torch.optim.AdamW(self.listener.parameters(), lr=1e-3)
 
     def step(self, crops: Crops, step: int, share: float, dtype: torch.dtype) -> dict[str, float]:
-        """One update of everything; returns the losses."""
+        """One update of everything that still learns; returns the losses."""
+        if share < self.recipe.fixed_from:
+            return self._learn_both(crops, step, share, dtype)
+        return self._learn_to_decode(crops, share, dtype)
+
+    def _learn_to_decode(self, crops: Crops, share: float, dtype: torch.dtype) -> dict[str, float]:
+        with torch.no_grad():
+            latents = self._encode(crops.sound, dtype)
+            keep = torch.full((len(latents),), self.recipe.codebooks)
+            decoded_from = quantize(self.codec.quantizer, latents, keep).latents
+        loss, figures = self._judged(self._decode(decoded_from, dtype), crops)
+        loss.backward()
+        norm = self._decoding.step(share, MAX_NORM)
+        figures["heard"] = self._teach_listener(crops)
+        return {name: float(value.detach()) for name, value in figures.items()} | {"norm": norm}
+
+    def _learn_both(
+        self, crops: Crops, step: int, share: float, dtype: torch.dtype
+    ) -> dict[str, float]:
         draws = np.random.default_rng((self.recipe.seed, step, 1))
         books, odds = zip(*self.recipe.kept, strict=True)
         keep = torch.from_numpy(draws.choice(books, size=len(crops.sound), p=odds))
@@ -101,15 +112,19 @@ class CodecTraining:
                 loss = loss + self.recipe.read_weight * read
                 figures[f"read{book + 1}"] = read
             self._count(quantized.codes, latents.detach(), step, share)
-        made, wanted = self._decode(decoded_from, dtype), crops.sound[:, 0]
+        far, how_far = self._judged(self._decode(decoded_from, dtype), crops)
+        (loss + far).backward()
+        norm = self._coding.step(share / self.recipe.fixed_from, MAX_NORM)
+        self._decoding.step(share, MAX_NORM)
+        figures |= how_far | {"heard": self._teach_listener(crops)}
+        return {name: float(value.detach()) for name, value in figures.items()} | {"norm": norm}
+
+    def _judged(self, made: Tensor, crops: Crops) -> tuple[Tensor, dict[str, Tensor]]:
+        wanted = crops.sound[:, 0]
         spectral = self._spectral(made, wanted)
         unclear, distance = self.listener.judges(made, wanted, crops.labels)
-        loss = loss + spectral + self.recipe.hear_weight * (unclear + distance)
-        loss.backward()
-        norm = self.optimizers.step(share, MAX_NORM)
-        heard = self._teach_listener(crops)
-        figures |= {"spectral": spectral, "unclear": unclear, "distance": distance, "heard": heard}
-        return {name: float(value.detach()) for name, value in figures.items()} | {"norm": norm}
+        loss = spectral + self.recipe.hear_weight * (unclear + distance)
+        return loss, {"spectral": spectral, "unclear": unclear, "distance": distance}
 
     def _encode(self, sound: Tensor, dtype: torch.dtype) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
@@ -158,19 +173,33 @@ class CodecTraining:
             "codec": self.codec.state_dict(),
             "readers": self.readers.state_dict(),
             "listener": self.listener.state_dict(),
-            "optimizers": self.optimizers.state_dict(),
+            "coding": self._coding.state_dict(),
+            "decoding": self._decoding.state_dict(),
             "listening": self._listening.state_dict(),
             "fresh": self._fresh,
         }
+
+    def forget_gradients(self) -> None:
+        """Clear what a trial left."""
+        self._coding.forget_gradients()
+        self._decoding.forget_gradients()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state_dict`."""
         self.codec.load_state_dict(state["codec"])
         self.readers.load_state_dict(state["readers"])
         self.listener.load_state_dict(state["listener"])
-        self.optimizers.load_state_dict(state["optimizers"])
+        self._coding.load_state_dict(state["coding"])
+        self._decoding.load_state_dict(state["decoding"])
         self._listening.load_state_dict(state["listening"])
         self._fresh = state["fresh"]
+
+
+def _split(part: nn.Module, stack: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """The hidden matrices of `stack`, and all other weights of `part`."""
+    matrices = [weight for weight in stack.parameters() if weight.ndim == 2]
+    hidden = {id(weight) for weight in matrices}
+    return matrices, [weight for weight in part.parameters() if id(weight) not in hidden]
 
 
 def train_codec(
@@ -181,6 +210,7 @@ def train_codec(
     `start` is the checkpoint of a codec to continue, or None to begin from nothing.
     """
     torch.manual_seed(recipe.seed)
+    keep_freed_memory()
     journal = Journal(directory, "codec")
     config = codec_json(recipe.codebooks, recipe.codebook_size)
     codec = continued_codec(start, config) if start else new_codec(config)
@@ -194,7 +224,7 @@ def train_codec(
         journal.resume_at(spent_s / (minutes * 60))
     probe = source.draw(0, recipe.crops)
     dtype = fastest_dtype(lambda dtype: training._encode(probe.sound, dtype).sum().backward())
-    training.optimizers.forget_gradients()
+    training.forget_gradients()
     log.info("computing in %s", dtype)
     means: dict[str, float] = {}
     began_s = time.monotonic() - spent_s
