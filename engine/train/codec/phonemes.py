@@ -49,7 +49,7 @@ class Listener(nn.Module):
         self.head = nn.Conv1d(WIDTH, PHONEMES, 1)
 
     def forward(self, sound: Tensor) -> tuple[list[Tensor], Tensor]:
-    XX
+        """Features of each layer, logits [B, phonemes, samples / 300] of `sound` [B, samples]."""
         spectrum = torch.stft(
             sound, FFT_SIZE, LABEL_SAMPLES, window=self.window, return_complex=True
         )
