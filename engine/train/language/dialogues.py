@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.models.realtime_prompt import RealtimePrompt, Turn
+from engine.train.corpus.speakers import SHIPPED
 from engine.train.language.spoken import LABELS_PER_FRAME, Spoken
 from engine.train.packing import IGNORE, Example, dialogue_example
 
@@ -54,7 +55,7 @@ class Dialogues:
         # Without a reference the voice is the first shipped one, or the model would have to guess.
         alone = draws.random() < WITHOUT_REFERENCE
         if alone:
-            speaker = self._speakers[0]
+            speaker = SHIPPED[0].name
         counts, odds = zip(*REPLIES, strict=True)
         turns, replies = [], []
         for _ in range(draws.choice(counts, p=odds)):

@@ -23,6 +23,7 @@ from engine.train.language.dialogues import Dialogues, Lesson
 from engine.train.language.helpers import Heads, PhoneticTable
 from engine.train.language.shape import new_model
 from engine.train.language.spoken import Spoken
+from engine.train.memory import keep_freed_memory
 from engine.train.objective import code_logits, code_losses, hidden_states
 from engine.train.optimizers import Optimizers, fastest_dtype
 from engine.train.packing import IGNORE, Batch, pack
@@ -40,7 +41,7 @@ VALIDATION_BATCHES = 6
 class LanguageRecipe:
     """What a run is; the defaults made the shipped voice."""
 
-    rows: int = 2048
+    rows: int = 1024
     rate: float = 2e-3
     decay_from: float = 0.5
     first_code_weight: float = 2.0
@@ -198,6 +199,7 @@ def train_language(
 ) -> None:
     """Train for `minutes` in all and write `directory/model`; goes on where a run was killed."""
     torch.manual_seed(recipe.seed)
+    keep_freed_memory()
     journal = Journal(directory, "language")
     prompt = RealtimePrompt.from_checkpoint(settings)
     phonemes = json.loads((settings / "phonemes.json").read_text(encoding="utf-8"))
