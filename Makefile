@@ -1,7 +1,9 @@
 PORT ?= 8000
+MINUTES ?= 300
+OUT ?= build/voice
 BIN := .venv/bin
 
-.PHONY: demo test check soak
+.PHONY: demo test check soak voice
 
 # Serve the shipped voice on loopback.
 demo:
@@ -13,11 +15,6 @@ test:
 	@deploy/setup.sh dev
 	@$(BIN)/python -m pytest
 
-# What takes too long for every change: thousands of sessions.
-soak:
-	@deploy/setup.sh dev
-	@$(BIN)/python -m pytest -m soak
-
 # What to run before each commit.
 check:
 	@deploy/setup.sh dev
@@ -26,7 +23,12 @@ check:
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest -q -n auto -m "not slow and not browser"
 
-# What needs the training packages: the teacher, the recogniser, a voice from nothing.
+# What is below tests/soak: it takes long, or needs the training packages.
 soak:
 	@deploy/setup.sh train
 	@$(BIN)/python -m pytest tests/soak
+
+# A voice from nothing, in about MINUTES; run it again to go on with one that was stopped.
+voice:
+	@deploy/setup.sh train
+	@$(BIN)/python -m engine.train.voice --minutes $(MINUTES) --out $(OUT)

@@ -73,16 +73,17 @@ class Journal:
 
     def plot(self) -> None:
         """Draw every figure of `figures.jsonl` over the share of the work, as `figures.png`."""
+        rows = [row for row in self._rows() if "share" in row]
+        names = sorted({name for row in rows for name in row} - {"stage", "share", "spent_s"})
+        if not names:
+            return
         import matplotlib
 
         matplotlib.use("agg")
         from matplotlib import pyplot
 
-        lines = (self.directory / "figures.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [row for row in map(json.loads, lines) if "share" in row]
-        names = sorted({name for row in rows for name in row} - {"stage", "share", "spent_s"})
         figure, axes = pyplot.subplots(
-            len(names), figsize=(8, 1.6 * max(1, len(names))), squeeze=False, sharex=True
+            len(names), figsize=(8, 1.6 * len(names)), squeeze=False, sharex=True
         )
         for axis, name in zip(axes[:, 0], names, strict=True):
             points = [(row["share"], row[name]) for row in rows if name in row]
@@ -90,3 +91,14 @@ class Journal:
             axis.set_ylabel(name)
         figure.savefig(self.directory / "figures.png")
         pyplot.close(figure)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """The lines of `figures.jsonl`, but for one that a kill has cut."""
+        path = self.directory / "figures.jsonl"
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                log.warning("%s has a broken line: %s", path, line)
+        return rows

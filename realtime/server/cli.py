@@ -1,4 +1,4 @@
-"""The command line: `moss-realtime serve | say | doctor | finetune`."""
+"""The command line: `moss-realtime serve | say | doctor | finetune | evaluate`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ ENGINE_SETTINGS = (
     *("model", "codec", "model_name", "voices", "data_dir", "device", "dtype", "threads"),
     *("deterministic", "warm_up", "fake", "log_level"),
 )
+TRAINING = {
+    "finetune": ("engine.train.finetune", "continue a checkpoint on your own recordings"),
+    "evaluate": ("engine.train.evaluation", "measure how well a checkpoint or a server speaks"),
+}
 CLOSE_GRACE_S = 2.0
 FAREWELL_S = 1.0  # for clients to fetch the dialogue that they take elsewhere
 POLL_S = 0.02
@@ -111,8 +115,8 @@ class Server(uvicorn.Server):
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `moss-realtime`."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["finetune"]:
-        sys.exit(_finetune(words[1:]))
+    if words and words[0] in TRAINING:
+        sys.exit(_train(TRAINING[words[0]][0], words[1:]))
     arguments = _parser().parse_args(words)
     try:
         config = load_config(vars(arguments), os.environ)
@@ -128,7 +132,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="moss-realtime", description="A realtime speech server for voice agents."
     )
-    commands = parser.add_subparsers(required=True, metavar="serve | say | doctor | finetune")
+    commands = parser.add_subparsers(
+        required=True, metavar=" | ".join(("serve", "say", "doctor", *TRAINING))
+    )
     serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
     add_arguments(serve)
     serve.set_defaults(command=_serve)
@@ -145,7 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
     add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))
     doctor.set_defaults(command=_doctor)
-    commands.add_parser("finetune", help="continue a checkpoint on your own recordings")
+    for name, (_, purpose) in TRAINING.items():
+        commands.add_parser(name, help=purpose)
     return parser
 
 
@@ -174,9 +181,9 @@ def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _finetune(words: Sequence[str]) -> int:
+def _train(module: str, words: Sequence[str]) -> int:
     """Run it in a process of its own: training needs torch, which this one never loads."""
-    child = subprocess.Popen([sys.executable, "-m", "engine.train.finetune", *words])
+    child = subprocess.Popen([sys.executable, "-m", module, *words])
     while True:
         try:
             return child.wait()

@@ -11,7 +11,7 @@ from engine.fake import FakeScript
 from tests.realtime.server.cycles import NOTHING, open_and_end, what_is_left
 from tests.server_process import resident_kib
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.soak]
+pytestmark = pytest.mark.anyio
 
 GROWTH_KIB = 32 * 1024
 

@@ -17,6 +17,7 @@ from engine.train.evaluation.scoring import Scored, by_voice, score, word_error_
 from engine.train.evaluation.similarity import VoicePrints, cosines
 from engine.train.evaluation.speech import TEACHER_VOICES, Line, Said, cast, teacher_speech
 from engine.train.evaluation.texts import read_texts
+from realtime.server.cli import main as command_line
 
 # Packages that only training needs still call what their own dependencies call old.
 pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")
@@ -103,6 +104,14 @@ def test_a_checkpoint_is_measured_through_the_engine(tmp_path: Path) -> None:
     texts = [row["text"] for row in figures["turn 3"]["sentences"]]
     assert texts == [read_texts("agent")[2], read_texts("agent")[5]]
     assert len(figures["dialogue"]["sentences"]) == len(figures["single"]["sentences"]) == 6
+
+
+def test_the_command_line_measures_too(tmp_path: Path) -> None:
+    words = ["evaluate", "--stage", "codec", "--codec", str(DEFAULT_CODEC_DIR), "--limit", "1"]
+    with pytest.raises(SystemExit) as ended:
+        command_line([*words, "--out", str(tmp_path)])
+    assert ended.value.code == 0
+    assert {"teacher", "codec"} <= json.loads((tmp_path / "evaluation.json").read_text()).keys()
 
 
 def test_a_server_is_measured_as_a_client_hears_it(

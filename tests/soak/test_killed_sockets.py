@@ -11,7 +11,7 @@ import pytest
 from realtime.protocol.messages import Generation
 from realtime.sdk import Client, Session
 
-pytestmark = [pytest.mark.anyio, pytest.mark.soak]
+pytestmark = pytest.mark.anyio
 
 KILLS = 100
 REPLIES = [

@@ -1,4 +1,4 @@
-"""`python -m engine.train.evaluation`: how well a checkpoint, a server or a codec speaks."""
+"""`moss-realtime evaluate`: how well a checkpoint, a server or a codec speaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m engine.train.evaluation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="moss-realtime evaluate", description=__doc__)
     add = parser.add_argument
     add("--model", type=Path, metavar="DIR", help="checkpoint, spoken by the engine in here")
     add("--codec", type=Path, metavar="DIR", help="codec checkpoint")

@@ -162,6 +162,24 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, monkeypatch, argume
         main(arguments)
 
 
+def test_evaluate_without_its_packages_says_what_to_install(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['jiwer'] = None\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    done = run("evaluate", "--texts", "agent", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"evaluate: .*\bjiwer\b.* missing: run `deploy/setup.sh train`, .*\n", done.stderr
+    )
+
+
+@pytest.mark.slow
+def test_finetune_is_started_with_its_own_arguments(tmp_path: Path):
+    data = str(tmp_path / "none.jsonl")
+    done = run("finetune", "--model", "/nowhere", "--codec", "/nowhere", "--data", data)
+    assert done.returncode == 1
+    assert re.fullmatch(r"finetune: no directory '/nowhere'.*\n", done.stderr)
+
+
 def test_serve_says_that_the_port_is_taken(tmp_path: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
