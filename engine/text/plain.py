@@ -13,13 +13,13 @@ from engine.text.vocabulary import Vocabulary
 class PlainTokenizer:
     """A checkpoint's tokenizer without its added tokens: no text can become a control token.
 
-    `vocabulary` is what `IncrementalTokenizer` needs of it.
+    `vocabulary` is what `IncrementalTokenizer` needs of it; `markers` are the added tokens.
     """
 
     def __init__(self, plain: Tokenizer, vocabulary: Vocabulary, markers: dict[str, int]) -> None:
         self.vocabulary = vocabulary
         self._plain = plain
-        self._markers = markers
+        self.markers = markers
 
     @classmethod
     def from_file(cls, path: str | Path) -> PlainTokenizer:
@@ -48,9 +48,9 @@ class PlainTokenizer:
 
     def token_id(self, marker: str) -> int:
         """Return the id of an added token such as `<|im_start|>`."""
-        if marker not in self._markers:
+        if marker not in self.markers:
             raise ValueError(f"the tokenizer has no token {marker!r}")
-        return self._markers[marker]
+        return self.markers[marker]
 
 
 def join_surrogates(text: str) -> str:
