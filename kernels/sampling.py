@@ -30,14 +30,17 @@ def sample(
     params: SamplingParams,
     u: Tensor,
     max_top_k: int | None = None,
+    *,
+    inclusive: bool = False,
 ) -> Tensor:
     """Draw a code for each row by inverting the cumulative distribution at `u`.
 
     `logits` [B, V] f32; `recent` [B, V] bool, the codes whose repetition is penalised; `u` [B] f32
-    in (0, 1); `max_top_k` as in `distribution`. Returns codes [B] i64.
+    in (0, 1); the rest as in `distribution`. Returns codes [B] i64.
     A code of probability zero is never drawn. A row with temperature 0 gets its first maximum.
     """
-    return invert(distribution(logits, recent, params, max_top_k), u)
+    probabilities = distribution(logits, recent, params, max_top_k, inclusive=inclusive)
+    return invert(probabilities, u)
 
 
 def distribution(
@@ -45,6 +48,8 @@ def distribution(
     recent: Tensor,
     params: SamplingParams,
     max_top_k: int | None = None,
+    *,
+    inclusive: bool = False,
 ) -> Tensor:
     """Return the probabilities [B, V] f32 that `sample` draws from; greedy rows are one-hot.
 
@@ -54,12 +59,16 @@ def distribution(
 
     `max_top_k` promises that every row that is not greedy has 1 <= top_k <= max_top_k; the result
     is the same and costs a selection in place of a sort.
+
+    `inclusive` is the rule of the delay-pattern models: of the tokens tied at the top-k threshold
+    only the lowest ids survive, so that no more than `top_k` are left, and a token stays while the
+    mass above it is at most `top_p`.
     """
     greedy = params.temperature == 0
     temperature = torch.where(greedy, 1.0, params.temperature)
     top_p = torch.where(greedy, 0.0, params.top_p)  # the nucleus of one token is the greedy choice
     scaled = penalise(logits, recent, params.penalty) / temperature[:, None]
-    threshold, ties = _nucleus(scaled, params.top_k, top_p, max_top_k)
+    threshold, ties = _nucleus(scaled, params.top_k, top_p, max_top_k, inclusive)
     tied = scaled == threshold
     kept = (scaled > threshold) | (tied & (tied.cumsum(1, dtype=torch.int32) <= ties))
     return torch.where(kept, scaled, -torch.inf).softmax(1)
@@ -86,7 +95,7 @@ def invert(probabilities: Tensor, u: Tensor) -> Tensor:
 
 
 def _nucleus(
-    scaled: Tensor, top_k: Tensor, top_p: Tensor, max_top_k: int | None
+    scaled: Tensor, top_k: Tensor, top_p: Tensor, max_top_k: int | None, inclusive: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the smallest logit [B, 1] that survives, and how many of those equal to it do [B, 1].
 
@@ -104,12 +113,17 @@ def _nucleus(
     mass_above = mass[:, -1:]
     tie_weight = torch.exp(kth - best[:, :1])
     tie_count = (scaled == kth).sum(1, keepdim=True)
+    if inclusive:
+        tie_count = tie_count.minimum(k - above.sum(1, keepdim=True))
     limit = top_p[:, None] * (mass_above + tie_count * tie_weight)
     limit = torch.where(top_p[:, None] >= 1, torch.inf, limit)
 
     # `last` is the position in `best` of the last token that has less than `limit` above it.
-    last = ((mass < limit) & above).sum(1, keepdim=True)
+    below = mass <= limit if inclusive else mass < limit
+    last = (below & above).sum(1, keepdim=True)
     threshold = best.gather(1, last)
-    ties_of_kth = torch.ceil((limit - mass_above) / tie_weight).clamp(min=1)
+    ties_of_kth = (limit - mass_above) / tie_weight
+    ties_of_kth = ties_of_kth.floor() + 1 if inclusive else ties_of_kth.ceil()
+    ties_of_kth = ties_of_kth.clamp(min=1).minimum(tie_count)
     ties_above = last + 1 - (best > threshold).sum(1, keepdim=True)
     return threshold, torch.where(threshold == kth, ties_of_kth, ties_above)
