@@ -165,6 +165,8 @@ class EncodeStage:
 
 def normalise_loudness(pcm: F32Samples) -> F32Samples:
     """Bring a clip to -20 dB mean power, by 3 dB at most (the rule of the released processor)."""
+    if not len(pcm):
+        return pcm
     power_db = 10 * np.log10(np.mean(np.square(pcm, dtype=np.float64)) + 1e-9)
     gain_db = np.clip(-20.0 - power_db, -3.0, 3.0)
     return (pcm * 10 ** (gain_db / 20)).astype(np.float32)
