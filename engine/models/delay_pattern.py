@@ -159,8 +159,7 @@ class Undelay:
         self._skip[slots] -= complete & ~is_new
         self._rows[slots] += 1
         return [
-            frame if given else None
-            for frame, given in zip(frames, complete & is_new, strict=True)
+            frame if given else None for frame, given in zip(frames, complete & is_new, strict=True)
         ]
 
 

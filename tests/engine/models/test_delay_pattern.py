@@ -23,7 +23,9 @@ DELAY = Path(__file__).parents[2] / "vectors" / "delay"
 CASES = ["n16_t2", "n1_t4", "n32_t7", "n4_t1", "n4_t3", "n8_t5"]
 DECODE = json.loads((DELAY / "decode.json").read_text())
 GREEDY = json.loads((DELAY / "greedy.json").read_text())
-RUNS = [(run, row) for run, rows in DECODE["cases"].items() for row in range(len(rows)) if run in GREEDY]
+RUNS = [
+    (run, row) for run, rows in DECODE["cases"].items() for row in range(len(rows)) if run in GREEDY
+]
 PROMPTS = {
     "continuation_a": "continuation_clone_a",
     "continuation_a_rep1.2": "continuation_clone_a",
