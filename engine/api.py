@@ -156,7 +156,8 @@ class Played:
 class Encode:
     """Encode sound to codes as it arrives.
 
-    `pcm` is f32 mono `[samples]` at the model's rate, of any length.
+    `pcm` is f32 at the model's rate, of any length: mono `[samples]`, which a model of several
+    channels gets on each, or `[samples, channels]`.
     """
 
     stream: int

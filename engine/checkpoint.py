@@ -26,6 +26,7 @@ def load_weights(
     dtype: torch.dtype | None,
     optional: Set[str] = frozenset(),
     rename: Callable[[str], str] | None = None,
+    stored_name: Callable[[str], str] | None = None,
 ) -> None:
     """Give `module`, built under `torch.device("meta")`, the weights of a checkpoint.
 
@@ -36,7 +37,8 @@ def load_weights(
     `rename` turns a checkpoint's tensor name into the module's. `optional` has module-side names
     of tensors that a checkpoint may hold although the module does not use them.
 
-    Raises `CheckpointError` that names every missing, unexpected and misshapen tensor.
+    Raises `CheckpointError` that names every missing, unexpected and misshapen tensor as the
+    checkpoint does; one that is missing is called `stored_name(name)` (None: the module's name).
     """
     directory = Path(directory)
     wanted = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
@@ -46,11 +48,7 @@ def load_weights(
             file = files.enter_context(_open(path, device))
             for stored in sorted(file.keys()):
                 tensors[rename(stored) if rename else stored] = (file, stored)
-        found = {
-            name: tuple(file.get_slice(stored).get_shape())
-            for name, (file, stored) in tensors.items()
-        }
-        _check(wanted, found, optional, directory)
+        _check(wanted, tensors, optional, directory, stored_name or str)
         state = {}
         for name in wanted:
             file, stored = tensors[name]
@@ -107,18 +105,25 @@ def _open(path: Path, device: torch.device | str) -> safe_open:
 
 def _check(
     wanted: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, tuple[safe_open, str]],
     optional: Set[str],
     directory: Path,
+    stored_name: Callable[[str], str],
 ) -> None:
+    found = {
+        name: tuple(file.get_slice(stored).get_shape()) for name, (file, stored) in tensors.items()
+    }
     problems = [
-        *(f"missing {name} {list(wanted[name])}" for name in sorted(wanted.keys() - found)),
         *(
-            f"unexpected {name} {list(found[name])}"
+            f"missing {stored_name(name)} {list(wanted[name])}"
+            for name in sorted(wanted.keys() - found)
+        ),
+        *(
+            f"unexpected {tensors[name][1]} {list(found[name])}"
             for name in sorted(found.keys() - wanted - optional)
         ),
         *(
-            f"misshapen {name}: {list(found[name])}, expected {list(wanted[name])}"
+            f"misshapen {tensors[name][1]}: {list(found[name])}, expected {list(wanted[name])}"
             for name in sorted(wanted.keys() & found)
             if found[name] != wanted[name]
         ),

@@ -5,7 +5,6 @@ Whole clips here; `engine.codec.stream` does the same in pieces.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set
 from pathlib import Path
 
@@ -16,15 +15,17 @@ from torch.nn.functional import pad
 from engine.checkpoint import load_weights, read_json, tensor_names
 from engine.codec.attention import WholeSequence
 from engine.codec.config import CodecConfig, TransformerConfig
+from engine.codec.names import Spelling, canonical
 from engine.codec.quantizer import Quantizer
 from engine.codec.transformer import Stack
 
 
 class AudioCodec(nn.Module):
-    """Encoder, quantizer and decoder, with the tensor names of the released v1 checkpoints.
+    """Encoder, quantizer and decoder of v1, v2 or Nano: `config` alone says which.
 
-    `weight_norm` and `square_projections` say how a checkpoint stores and shapes its projections;
-    `load_codec` finds them out.
+    Tensors have v1's names; `engine.codec.names` knows those of other releases. `weight_norm` and
+    `square_projections` say how a checkpoint stores and shapes its projections; `load_codec` finds
+    them out.
     """
 
     def __init__(
@@ -62,6 +63,10 @@ class AudioCodec(nn.Module):
         per_frame = self.config.samples_per_frame
         if lengths is None:
             lengths = torch.full((len(wav),), wav.shape[-1])
+        if lengths.shape != wav.shape[:1] or ((lengths < 0) | (lengths > wav.shape[-1])).any():
+            raise ValueError(
+                f"lengths are {lengths.tolist()}, expected {len(wav)} of 0..{wav.shape[-1]} samples"
+            )
         lengths = lengths.to(self.device).long() // per_frame
         wav = pad(wav.to(self.device), (0, -wav.shape[-1] % per_frame))
         frames = wav.shape[-1] // per_frame
@@ -79,8 +84,11 @@ class AudioCodec(nn.Module):
         """Decode `codes` i64 [K, B, F] of the first K codebooks, each 0..codebook_size - 1.
 
         Returns f32 [B, channels, F * samples_per_frame], nominally in [-1, 1] but not clipped.
+        Raises ValueError for codes that are not like that.
         """
-        latents = self.quantizer.decode(codes.to(self.device).permute(1, 2, 0)).to(self.dtype)
+        if codes.ndim != 3:
+            raise ValueError(f"codes are {list(codes.shape)}, expected [K, B, F]")
+        latents = self.latents(codes.permute(1, 2, 0))
         attentions = [
             WholeSequence(config, codes.shape[-1] * config.tokens_per_frame, self.device)
             for config in self.decoder.transformers
@@ -94,6 +102,32 @@ class AudioCodec(nn.Module):
         if not 1 <= wanted <= self.config.n_codebooks:
             raise ValueError(f"n_codebooks is {wanted}, the codec has {self.config.n_codebooks}")
         return wanted
+
+    def latents(self, codes: Tensor) -> Tensor:
+        """What the decoder makes sound of, [B, F, latent_dim], from `codes` i64 [B, F, K].
+
+        Raises ValueError unless there are 1..n_codebooks codebooks and each code is in its own.
+        """
+        count, books = codes.shape[-1], self.config.n_codebooks
+        if not 1 <= count <= books:
+            raise ValueError(f"codes are of {count} codebooks, the codec has {books}")
+        if codes.dtype == torch.bool or codes.is_floating_point():
+            raise ValueError(f"codes are {codes.dtype}, expected whole numbers")
+        codes = codes.long()
+        self._check_range(codes)
+        return self.quantizer.decode(codes.to(self.device)).to(self.dtype)
+
+    def _check_range(self, codes: Tensor) -> None:
+        # Unchecked, a negative code would count from the end, and on a GPU one that is too large
+        # would end the process.
+        size = self.config.codebook_size
+        outside = (codes < 0) | (codes >= size)
+        if outside.any():
+            row, frame, book = outside.nonzero()[0].tolist()
+            raise ValueError(
+                f"code {codes[row, frame, book]} of codebook {book}, frame {frame}, row {row} is "
+                f"not one of 0..{size - 1}"
+            )
 
     def interleave(self, wav: Tensor) -> Tensor:
         """Samples [B, channels, T] as the encoder's one stream [B, T * channels, 1]: L, R, L, R."""
@@ -116,41 +150,33 @@ def load_codec(
     Raises `CheckpointError` naming what the checkpoint lacks or has too much.
     """
     config = CodecConfig.from_json(read_json(directory, "config.json"))
-    names = {_canonical(name) for name in tensor_names(directory)}
+    stored = tensor_names(directory)
+    names = {canonical(name) for name in stored}
     with torch.device("meta"):
         codec = AudioCodec(
             config,
             weight_norm=any(".parametrizations." in name for name in names),
             square_projections=_has_square_projections(config, names),
         )
-    load_weights(codec, directory, device=device, dtype=torch.float32, rename=_canonical)
+    load_weights(
+        codec,
+        directory,
+        device=device,
+        dtype=torch.float32,
+        rename=canonical,
+        stored_name=Spelling(stored).stored,
+    )
     codec.quantizer.prepare()
     codec.encoder.to(dtype or torch.float32)
     codec.decoder.to(dtype or torch.float32)
     return codec.eval()
 
 
-_ALIASES = (
-    (r"\.self_attn\.in_proj(\.weight|_weight)$", r".self_attn.in_projs.0.weight"),
-    (r"\.self_attn\.out_proj\.weight$", r".self_attn.out_projs.0.weight"),
-    (r"\.ffn\.0\.weight$", r".linear1.weight"),
-    (r"\.ffn\.2\.weight$", r".linear2.weight"),
-    (r"\.weight_g$", r".parametrizations.weight.original0"),
-    (r"\.weight_v$", r".parametrizations.weight.original1"),
-)
-"""Spellings of other releases and of older torch, and ours."""
-
-
-def _canonical(name: str) -> str:
-    for pattern, replacement in _ALIASES:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
 def _has_square_projections(config: CodecConfig, names: Set[str]) -> bool:
     square = [
-        f"decoder.{index}.{end}_proj.weight"
-        for index, stage in enumerate(config.decoder)
+        f"{part}.{index}.{end}_proj.weight"
+        for part, stages in (("encoder", config.encoder), ("decoder", config.decoder))
+        for index, stage in enumerate(stages)
         if isinstance(stage, TransformerConfig)
         for end, width in (("input", stage.input_dim), ("output", stage.output_dim))
         if width == stage.d_model

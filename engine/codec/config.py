@@ -94,7 +94,7 @@ def _read(config: Mapping[str, Any]) -> CodecConfig:
         latent_dim=quantizer["input_dim"],
         rvq_dim=quantizer["rvq_dim"],
         encoder=stages.read(config["encoder_kwargs"], down=True),
-        decoder=stages.read(config["decoder_kwargs"], down=False),
+        decoder=stages.read(_decoder_stages(config), down=False),
     )
     if stages.rate != codec.sample_rate * codec.channels:
         raise CheckpointError(
@@ -102,6 +102,17 @@ def _read(config: Mapping[str, Any]) -> CodecConfig:
             f"expected {codec.sample_rate * codec.channels}"
         )
     return codec
+
+
+def _decoder_stages(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The decoder's stages; where a config has only their mirror image, that one turned round."""
+    if "decoder_kwargs" in config or "reversed_decoder_kwargs" not in config:
+        return list(config["decoder_kwargs"])
+    ends = {"input_dimension": "output_dimension", "output_dimension": "input_dimension"}
+    return [
+        {ends.get(field, field): value for field, value in stage.items()}
+        for stage in reversed(config["reversed_decoder_kwargs"])
+    ]
 
 
 class _StageReader:

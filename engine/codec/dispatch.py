@@ -139,7 +139,7 @@ class CodecStage:
             if chunk is not None and len(chunk.audible):
                 groups[len(chunk.audible)].append(chunk)
             elif chunk is not None:
-                events.append(chunk.event(np.zeros((0, 1), np.float32)))
+                events.append(chunk.event(np.zeros((0, self._stream.channels), np.float32)))
         started = time.monotonic()
         for chunks in groups.values():
             events += self._decode(chunks)

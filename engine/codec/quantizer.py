@@ -101,7 +101,7 @@ class Quantizer(nn.Module):
     def decode(self, codes: Tensor) -> Tensor:
         """Latents f32 [B, F, latent_dim] of `codes` i64 [B, F, K], of the first K codebooks.
 
-        A code outside the codebook raises IndexError (on CUDA: a device-side assertion).
+        Every code must be in its codebook: `AudioCodec.latents` checks that first.
         """
         return self.output_proj(self.sum_entries(codes))
 

@@ -31,7 +31,7 @@ class _Stream:
     whole: bool  # the loudness rule needs the whole clip first
     piece_frames: int
     slot: int | None = None
-    pcm: list[F32Samples] = dataclasses.field(default_factory=list)
+    pcm: list[F32Samples] = dataclasses.field(default_factory=list)  # each [samples, channels]
     samples: int = 0  # in `pcm`
     ended: bool = False
     first_frame: int = 0
@@ -62,6 +62,7 @@ class EncodeStage:
         self._least_batch = 4 if deterministic else 1  # see `CodecStage`
         self._free = list(range(slots))
         self._streams: dict[int, _Stream] = {}
+        self._refused: list[Encoded | Failed] = []
 
     @property
     def open(self) -> int:
@@ -69,13 +70,21 @@ class EncodeStage:
         return len(self._streams)
 
     def add(self, command: Encode) -> None:
-        """Take more sound of a stream; the first sound opens it."""
+        """Take more sound of a stream; the first sound opens it.
+
+        Sound of other channels than the codec's fails the stream in the next `run`; mono never
+        does, it goes to every channel.
+        """
         stream = self._streams.get(command.stream)
         if stream is None:
             whole = command.loudness == "normalise"
             piece = CLIP_PIECE_FRAMES if whole else USER_PIECE_FRAMES
             stream = self._streams[command.stream] = _Stream(command.stream, whole, piece)
-        stream.pcm.append(command.pcm)
+        try:
+            stream.pcm.append(_of_channels(command.pcm, self._encoder.channels))
+        except ValueError as error:
+            self._refused.append(self._failed(stream, error))
+            return
         stream.samples += len(command.pcm)
         stream.ended = command.end
 
@@ -97,7 +106,8 @@ class EncodeStage:
         events = self._encode(batch, frames)
         if events:
             self.call_ms = (time.monotonic() - started) * 1e3
-        return events
+        refused, self._refused = self._refused, []
+        return refused + events
 
     def _next_batch(self) -> tuple[list[_Stream], int]:
         batch: list[_Stream] = []
@@ -148,7 +158,7 @@ class EncodeStage:
         padding = max(0, self._least_batch - len(batch))
         wav = np.stack([*pieces, *[np.zeros_like(pieces[0])] * padding])
         slots += [self._encoder.scratch_slot] * padding
-        codes = self._encoder.step(slots, torch.from_numpy(wav)[:, None])
+        codes = self._encoder.step(slots, torch.from_numpy(wav).transpose(1, 2))
         return list(codes.cpu().numpy().astype(np.uint16)[: len(batch)])
 
     def _encoded(self, stream: _Stream, codes: U16Codes) -> Encoded:
@@ -163,8 +173,22 @@ class EncodeStage:
         return Failed("encode", str(stream.id), f"{type(error).__name__}: {error}")
 
 
+def _of_channels(pcm: F32Samples, channels: int) -> F32Samples:
+    """`pcm` as [samples, channels]; mono is put on every channel. Raises ValueError."""
+    if pcm.ndim == 1:
+        return np.repeat(pcm[:, None], channels, axis=1)
+    if pcm.ndim != 2 or pcm.shape[1] != channels:
+        raise ValueError(
+            f"pcm is {list(pcm.shape)}, expected mono [samples] or [samples, {channels}]"
+        )
+    return pcm
+
+
 def normalise_loudness(pcm: F32Samples) -> F32Samples:
-    """Bring a clip to -20 dB mean power, by 3 dB at most (the rule of the released processor)."""
+    """Bring a clip to -20 dB mean power, by 3 dB at most (the rule of the released processors).
+
+    `pcm` is [samples] or [samples, channels]; one gain for all channels keeps their balance.
+    """
     if not len(pcm):
         return pcm
     power_db = 10 * np.log10(np.mean(np.square(pcm, dtype=np.float64)) + 1e-9)

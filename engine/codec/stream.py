@@ -131,22 +131,26 @@ class DecoderStream:
         """A slot for the padding rows of a batch: may repeat in a call, never advances."""
         return self.pool.scratch_slot
 
+    @property
+    def channels(self) -> int:
+        """Channels of the sound."""
+        return self._codec.config.channels
+
     @torch.inference_mode()
     def step(self, slots: Sequence[int], codes: Tensor) -> Tensor:
         """Decode the next n frames of B streams.
 
         `slots` are B distinct slots (the scratch slot may repeat); `codes` i64 [B, n, n_codebooks],
-        each 0..codebook_size - 1. Returns f32 [B, n * samples_per_frame, channels]. On an error no
-        slot has advanced.
+        each 0..codebook_size - 1. Returns f32 [B, n * samples_per_frame, channels]. Raises
+        ValueError for any other codes or slots; on an error no slot has advanced.
         """
-        if codes.shape[0] != len(slots) or codes.shape[2] != self.n_codebooks:
+        if codes.ndim != 3 or codes.shape[::2] != (len(slots), self.n_codebooks):
             raise ValueError(
                 f"codes are {list(codes.shape)}, expected [{len(slots)}, n, {self.n_codebooks}]"
             )
         frames = codes.shape[1]
         attentions = self.pool.attentions(slots, frames)
-        latents = self._codec.quantizer.decode(codes.to(self._codec.device))
-        stream = self._codec.decoder(latents.to(self._codec.dtype), attentions)
+        stream = self._codec.decoder(self._codec.latents(codes), attentions)
         self.pool.advance(slots, frames)
         return self._codec.split_channels(stream)
 
@@ -198,6 +202,11 @@ class EncoderStream:
         """A slot for the padding rows of a batch: may repeat in a call, never advances."""
         return self.pool.scratch_slot
 
+    @property
+    def channels(self) -> int:
+        """Channels of the sound."""
+        return self._codec.config.channels
+
     @torch.inference_mode()
     def step(self, slots: Sequence[int], wav: Tensor) -> Tensor:
         """Encode the next n frames of B streams.
@@ -207,7 +216,7 @@ class EncoderStream:
         """
         config = self._codec.config
         frames, rest = divmod(wav.shape[-1], config.samples_per_frame)
-        if wav.shape[:2] != (len(slots), config.channels) or rest:
+        if wav.ndim != 3 or wav.shape[:2] != (len(slots), config.channels) or rest:
             raise ValueError(
                 f"wav is {list(wav.shape)}, expected [{len(slots)}, {config.channels}, "
                 f"a multiple of {config.samples_per_frame}]"

@@ -1,5 +1,6 @@
 """Streams: any cutting, any batch mates, slots that rest, go back and begin anew."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,16 @@ from engine.codec.codec import AudioCodec, load_codec
 from engine.codec.config import TransformerConfig
 from engine.codec.stream import DecoderStream, EncoderStream
 
-TINY = Path(__file__).parents[2] / "vectors" / "codec" / "v1" / "tiny"
+VECTORS = Path(__file__).parents[2] / "vectors" / "codec"
 FRAMES = 150
 
 
-@pytest.fixture(scope="module")
-def codec() -> AudioCodec:
-    return load_codec(TINY)
+@pytest.fixture(scope="module", params=["v1", "v2", "nano"])
+def codec(request) -> AudioCodec:
+    return load_codec(VECTORS / request.param / "tiny")
+
+
+v1_alone = pytest.mark.parametrize("codec", ["v1"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -148,10 +152,19 @@ def test_the_furthest_step_back(codec, codes, whole):
     assert not stream.can_rewind(0, 69)
 
 
-def test_capacity_is_window_and_largest_chunk_and_rollback(codec):
+@pytest.mark.parametrize(
+    ("codec", "windows", "tokens_per_frame"),
+    [
+        ("v1", [20, 40, 80, 160], [1, 2, 4, 8]),
+        ("v2", [20, 40, 80, 160, 240, 400], [1, 2, 4, 8, 16, 32]),
+        ("nano", [80, 120, 160, 240], [4, 8, 16, 32]),
+    ],
+    indirect=["codec"],
+)
+def test_capacity_is_window_and_largest_chunk_and_rollback(codec, windows, tokens_per_frame):
     pool = DecoderStream(codec, 1, max_chunk_frames=15, rollback_frames=50).pool
-    got = [ring.capacity for ring in pool.rings]
-    assert got == [20 + 65, 40 + 65 * 2, 80 + 65 * 4, 160 + 65 * 8]
+    want = [window + 65 * rate for window, rate in zip(windows, tokens_per_frame, strict=True)]
+    assert [ring.capacity for ring in pool.rings] == want
 
 
 @pytest.mark.parametrize("semantics", ["exact", "chunk_complete"])
@@ -255,8 +268,10 @@ def test_a_token_that_sees_nothing_gets_zero():
         ([0], (1, 0, 32), r"1 to 15 frames, not 0"),
         ([0], (1, 1, 31), r"codes are \[1, 1, 31\], expected \[1, n, 32\]"),
         ([0, 1], (1, 1, 32), r"expected \[2, n, 32\]"),
+        ([0], (1, 32), r"codes are \[1, 32\], expected \[1, n, 32\]"),
     ],
 )
+@v1_alone
 def test_refused_calls(codec, slots, shape, message):
     stream = DecoderStream(codec, 2)
     with pytest.raises(ValueError, match=message):
@@ -264,17 +279,25 @@ def test_refused_calls(codec, slots, shape, message):
     assert stream.frames(0) == 0
 
 
-def test_a_code_outside_the_codebook_advances_nothing(codec, codes, whole):
-    stream = DecoderStream(codec, 1)
+@pytest.mark.parametrize("code", [-1, 64])
+def test_a_code_outside_the_codebook_advances_nothing(codec, codes, whole, code):
+    stream = DecoderStream(codec, 2)
     feed(stream, 0, codes[0], [4])
-    with pytest.raises(IndexError):
-        stream.step([0], torch.full((1, 1, 32), codec.config.codebook_size))
+    feed(stream, 1, codes[1], [1])
+    wrong = codes[:2, :3].clone()
+    wrong[1, 2, 5] = code
+    with pytest.raises(ValueError, match=rf"code {code} of codebook 5, frame 2, row 1 .* 0\.\.63"):
+        stream.step([0, 1], wrong)
+    assert (stream.frames(0), stream.frames(1)) == (4, 1)
     assert_close(feed(stream, 0, codes[0], [15]), samples(whole[0], codec, 4, 19))
 
 
+@v1_alone
 def test_refused_encoder_calls(codec):
     stream = EncoderStream(codec, 1)
-    with pytest.raises(ValueError, match=r"wav is \[1, 1, 97\].*a multiple of 96"):
-        stream.step([0], torch.zeros(1, 1, 97))
+    for shape in ((1, 1, 97), (1, 2, 96), (1, 96)):
+        wrong = rf"wav is {re.escape(str(list(shape)))}, expected \[1, 1, a multiple of 96\]"
+        with pytest.raises(ValueError, match=wrong):
+            stream.step([0], torch.zeros(shape))
     with pytest.raises(ValueError, match="n_codebooks is 33, the codec has 32"):
         EncoderStream(codec, 1, n_codebooks=33)
