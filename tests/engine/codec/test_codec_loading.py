@@ -8,95 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine.checkpoint import CheckpointError
-from engine.codec.codec import AudioCodec, load_codec
-from engine.codec.config import CodecConfig
+from engine.codec.codec import load_codec
 from engine.codec.stream import DecoderStream, EncoderStream
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 TINY = VECTORS / "codec" / "v1" / "tiny"
-
-
-def patch(size):
-    return {"module_type": "PatchedPretransform", "patch_size": size}
-
-
-def transformer(input_dim, d_model, output_dim, layers):
-    return {
-        "module_type": "Transformer",
-        "input_dimension": input_dim,
-        "output_dimension": output_dim,
-        "d_model": d_model,
-        "num_heads": d_model // 64,
-        "num_layers": layers,
-        "dim_feedforward": 4 * d_model,
-        "causal": True,
-        "norm": "layer_norm",
-        "positional_embedding": "rope",
-        "max_period": 10000,
-        "gating": "none",
-        "layer_scale": 0.01,
-        "conv_layout": True,
-    }
-
-
-RELEASED_V1 = {
-    "model_type": "speech_tokenizer",
-    "sample_rate": 24000,
-    "sampling_rate": 24000,
-    "downsample_rate": 1920,
-    "causal_transformer_context_duration": 10,
-    "number_channels": None,
-    "code_dim": 768,
-    "version": "4.26.1.a",
-    "encoder_kwargs": [
-        patch(240),
-        transformer(240, 768, 384, 12),
-        patch(2),
-        transformer(768, 768, 384, 12),
-        patch(2),
-        transformer(768, 768, 640, 12),
-        patch(2),
-        transformer(1280, 1280, 768, 32),
-    ],
-    "decoder_kwargs": [
-        transformer(768, 1280, 1280, 32),
-        patch(2),
-        transformer(640, 768, 768, 12),
-        patch(2),
-        transformer(384, 768, 768, 12),
-        patch(2),
-        transformer(384, 768, 240, 12),
-        patch(240),
-    ],
-    "quantizer_type": "rlfq",
-    "quantizer_kwargs": {
-        "quantizer_type": "rlfq",
-        "input_dim": 768,
-        "rvq_dim": 512,
-        "output_dim": 768,
-        "num_quantizers": 32,
-        "codebook_size": 1024,
-        "codebook_dim": 8,
-    },
-}
-
-
-def test_full_size_has_exactly_the_released_tensors():
-    config = CodecConfig.from_json(RELEASED_V1)
-    with torch.device("meta"):
-        tensors = AudioCodec(config).state_dict()
-    manifest = json.loads((VECTORS / "manifest_codec_v1.json").read_text())
-    assert {name: list(tensor.shape) for name, tensor in tensors.items()} == manifest["tensors"]
-    for stages, part in ((config.encoder, "encoder"), (config.decoder, "decoder")):
-        windows = [
-            [index, stage.window_tokens]
-            for index, stage in enumerate(stages)
-            if hasattr(stage, "window_tokens")
-        ]
-        assert windows == manifest["_contexts"][part]
-    decoder = config.decoder[::2]
-    assert [stage.tokens_per_frame for stage in decoder] == [1, 2, 4, 8]
-    assert (config.channels, config.samples_per_frame, config.frame_rate) == (1, 1920, 12.5)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +58,8 @@ def test_old_weight_norm_spelling(tmp_path, tiny_config, weights, codes, sound):
     assert torch.equal(load_codec(write(tmp_path, tiny_config, old)).decode(codes), sound)
 
 
-def test_fused_weights(tmp_path, tiny_config, weights, codes, sound):
+def fuse(weights):
+    """The same projections stored as plain weights."""
     fused = {}
     for name, tensor in weights.items():
         stem, norm, part = name.partition(".parametrizations.weight.original")
@@ -152,7 +69,11 @@ def test_fused_weights(tmp_path, tiny_config, weights, codes, sound):
             direction = weights[f"{stem}{norm}1"]
             length = direction.flatten(1).norm(dim=1)[:, None, None]
             fused[f"{stem}.weight"] = tensor * direction / length
-    got = load_codec(write(tmp_path, tiny_config, fused)).decode(codes)
+    return fused
+
+
+def test_fused_weights(tmp_path, tiny_config, weights, codes, sound):
+    got = load_codec(write(tmp_path, tiny_config, fuse(weights))).decode(codes)
     torch.testing.assert_close(got, sound, atol=1e-4, rtol=1e-5)
 
 
@@ -227,37 +148,66 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path, tiny_config, weights)
     assert "misshapen quantizer.quantizers.3.codebook.weight: [63, 8]" in str(error.value)
 
 
-def with_stage(**changes):
-    stages = RELEASED_V1["decoder_kwargs"]
-    return {"decoder_kwargs": [stages[0] | changes, *stages[1:]]}
+@pytest.mark.parametrize("release", ["v2", "nano"])
+def test_a_tensor_is_named_as_its_checkpoint_names_it(tmp_path, release):
+    tiny = VECTORS / "codec" / release / "tiny"
+    wrong = load_file(tiny / "model.safetensors")
+    layer = "decoder.{}.transformer.layers.0.".format(0 if release == "v2" else 1)
+    wrong.pop(f"{layer}self_attn.in_proj.weight")
+    wrong.pop(f"{layer}ffn.0.weight")
+    wrong[f"{layer}ffn.2.weight"] = torch.zeros(3, 5)
+    wrong[f"{layer}ffn.1.weight"] = torch.zeros(1)
+    config = json.loads((tiny / "config.json").read_text())
+    with pytest.raises(CheckpointError) as error:
+        load_codec(write(tmp_path, config, wrong))
+    lines = str(error.value).splitlines()
+    assert "(4 tensors)" in lines[0]
+    width, ff = (48, 96) if release == "v2" else (32, 64)
+    assert lines[1:] == [
+        f"  missing {layer}ffn.0.weight [{ff}, {width}]",
+        f"  missing {layer}self_attn.in_proj.weight [{3 * width}, {width}]",
+        f"  unexpected {layer}ffn.1.weight [1]",
+        f"  misshapen {layer}ffn.2.weight: [3, 5], expected [{width}, {ff}]",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"quantizer_kwargs": {"quantizer_type": "rvq"}}, "quantizer_type is 'rvq'"),
-        (with_stage(gating="silu"), "gating is 'silu', only 'none'"),
-        (with_stage(norm="rms_norm"), "norm is 'rms_norm', only 'layer_norm'"),
-        (with_stage(module_type="Conv"), "module_type is 'Conv'"),
-        ({"decoder_kwargs": RELEASED_V1["decoder_kwargs"][:-1]}, "end at 100.0 samples per second"),
-        ({"number_channels": 2}, "without enable_channel_interleave"),
-        ({"downsample_rate": None}, "no 'downsample_rate'"),
-        ({"causal_transformer_context_duration": None}, "no 'causal_transformer_context_duration'"),
-    ],
-)
-def test_refused_settings(changes, message):
-    config = RELEASED_V1 | changes
-    config = {name: value for name, value in config.items() if value is not None}
-    with pytest.raises(CheckpointError, match=message):
-        CodecConfig.from_json(config)
+@pytest.mark.parametrize("release", ["v2", "nano"])
+def test_projections_of_the_stereo_codecs_are_all_stored(tmp_path, release):
+    tiny = VECTORS / "codec" / release / "tiny"
+    weights = load_file(tiny / "model.safetensors")
+    square = [
+        name
+        for name, tensor in weights.items()
+        if name.endswith("put_proj.weight") and tensor.shape[0] == tensor.shape[1]
+    ]
+    assert len(square) > 1
+    weights.pop(square[0])
+    config = json.loads((tiny / "config.json").read_text())
+    with pytest.raises(CheckpointError, match=rf"missing {square[0]}"):
+        load_codec(write(tmp_path, config, weights))
 
 
-def test_refused_clips():
-    codec = load_codec(TINY)
-    with pytest.raises(ValueError, match=r"wav is \[1, 2, 96\], expected \[B, 1, T\]"):
-        codec.encode(torch.zeros(1, 2, 96))
-    with pytest.raises(ValueError, match="n_codebooks is 0, the codec has 32"):
-        codec.encode(torch.zeros(1, 1, 96), n_codebooks=0)
+@pytest.mark.parametrize("spelling", ["fused", "old", "bfloat16"])
+def test_other_ways_to_store_nano(tmp_path, spelling):
+    tiny = VECTORS / "codec" / "nano" / "tiny"
+    weights = load_file(tiny / "model.safetensors")
+    config = json.loads((tiny / "config.json").read_text())
+    prefix = "parametrizations.weight.original"
+    if spelling == "fused":
+        weights = fuse(weights)
+    elif spelling == "old":
+        weights = respell(weights, (prefix + "0", "weight_g"), (prefix + "1", "weight_v"))
+    else:
+        weights = {name: tensor.bfloat16() for name, tensor in weights.items()}
+    codes = torch.randint(64, (16, 1, 20), generator=torch.Generator().manual_seed(6))
+    codec, want = load_codec(write(tmp_path, config, weights)), load_codec(tiny).decode(codes)
+    got = codec.decode(codes)
+    assert codec.dtype == torch.float32
+    if spelling == "bfloat16":
+        noise_db = 10 * torch.log10((got - want).square().mean() / want.square().mean())
+        assert -60 < noise_db < -20
+    else:
+        torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-5)
 
 
 def test_nothing_in_gives_nothing_out():
