@@ -11,12 +11,17 @@ from engine.codec.codec import load_codec
 from engine.codec.reference import EncodeStage, normalise_loudness
 from engine.codec.stream import EncoderStream
 
-TINY = Path(__file__).parents[2] / "vectors" / "codec" / "v1" / "tiny"
+VECTORS = Path(__file__).parents[2] / "vectors" / "codec"
 
 
 @pytest.fixture(scope="module")
 def codec():
-    return load_codec(TINY)
+    return load_codec(VECTORS / "v1" / "tiny")
+
+
+@pytest.fixture(scope="module", params=["v2", "nano"])
+def stereo(request):
+    return load_codec(VECTORS / request.param / "tiny")
 
 
 class Stage:
@@ -65,8 +70,13 @@ def clip(codec, frames: float, seed: int = 0) -> np.ndarray:
     return (0.1 * np.random.default_rng(seed).standard_normal(samples)).astype(np.float32)
 
 
+def stereo_clip(codec, frames: float, seed: int = 0) -> np.ndarray:
+    return np.stack([clip(codec, frames, seed), 0.3 * clip(codec, frames, seed + 100)], axis=1)
+
+
 def whole(codec, pcm: np.ndarray) -> np.ndarray:
-    codes, lengths = codec.encode(torch.from_numpy(pcm)[None, None])
+    """Codes of a clip that is all there, mono or [samples, channels]."""
+    codes, lengths = codec.encode(torch.from_numpy(pcm.reshape(len(pcm), -1).T)[None])
     return codes[:, 0, : lengths[0]].T.numpy().astype(np.uint16)
 
 
@@ -146,6 +156,58 @@ def test_a_stream_that_is_cancelled_gives_its_slot_to_the_next(codec):
     stage.add(2, [], end=True)
     stage.run()
     np.testing.assert_array_equal(stage.codes(2), whole(codec, pcm))
+
+
+def test_stereo_streams_side_by_side_give_the_codes_of_their_clips(stereo):
+    stage = Stage(stereo)
+    clips = {n: stereo_clip(stereo, frames, n) for n, frames in enumerate((13.5, 12, 6.2))}
+    for begin in range(0, 14 * stage.frame, 500):
+        for stream, pcm in clips.items():
+            if begin < len(pcm):
+                stage.add(stream, pcm[begin : begin + 500], end=begin + 500 >= len(pcm))
+        stage.run()
+    assert max(stage.calls) == 3
+    for stream, pcm in clips.items():
+        np.testing.assert_array_equal(stage.codes(stream), whole(stereo, pcm))
+
+
+def test_mono_sound_goes_to_both_channels(stereo):
+    stage, pcm = Stage(stereo), clip(stereo, 9)
+    stage.add(1, pcm[:700])
+    stage.add(1, pcm[700:], end=True)
+    stage.run()
+    np.testing.assert_array_equal(stage.codes(1), whole(stereo, np.stack([pcm, pcm], axis=1)))
+    assert not np.array_equal(stage.codes(1), whole(stereo, np.stack([pcm, 0 * pcm], axis=1)))
+
+
+def test_loudness_keeps_the_balance_of_the_channels(stereo):
+    pcm = stereo_clip(stereo, 12)
+    power = np.mean(np.square(pcm, dtype=np.float64))
+    gain = 10 ** (np.clip(-20 - 10 * np.log10(power + 1e-9), -3, 3) / 20)
+    np.testing.assert_allclose(normalise_loudness(pcm), pcm * gain, rtol=1e-6)
+    assert gain > 1.1
+    stage = Stage(stereo)
+    stage.add(1, pcm, end=True, loudness="normalise")
+    stage.run()
+    np.testing.assert_array_equal(stage.codes(1), whole(stereo, normalise_loudness(pcm)))
+
+
+@pytest.mark.parametrize("shape", [(100, 3), (100, 1), (2, 100), (1, 100, 2)])
+def test_sound_of_other_channels_fails_its_stream_alone(stereo, shape):
+    stage, pcm = Stage(stereo, slots=2), stereo_clip(stereo, 12)
+    stage.add(1, pcm[: 6 * stage.frame])
+    stage.add(2, pcm, end=True)
+    stage.stage.run()
+    stage.add(1, np.zeros(shape))
+    events = stage.run()
+    [failed] = [event for event in events if isinstance(event, Failed)]
+    given = str(list(shape))
+    assert (failed.what, failed.id) == ("encode", "1")
+    assert failed.error == (f"ValueError: pcm is {given}, expected mono [samples] or [samples, 2]")
+    assert stage.stage.open == 0
+    stage.add(3, pcm, end=True)
+    stage.run()
+    np.testing.assert_array_equal(stage.codes(3), whole(stereo, pcm))
 
 
 def test_a_failure_ends_its_streams_and_frees_their_slots(codec):
