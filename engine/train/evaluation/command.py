@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             evaluation.ceilings()
         if options.stage == "speech":
             evaluation.speech()
+        if options.stage == "diagnose":
+            evaluation.diagnose()
         if options.dialogue:
             evaluation.dialogues()
         evaluation.write()
@@ -40,7 +42,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--codec", type=Path, metavar="DIR", help="codec checkpoint")
     add("--voices", type=Path, metavar="DIR", help="NAME.wav of each voice; else the teacher's")
     add("--url", help="a running server instead of a checkpoint, such as http://localhost:8000")
-    add("--stage", choices=("speech", "codec"), default="speech", help="codec: the ceilings alone")
+    add(
+        "--stage",
+        choices=("speech", "codec", "diagnose"),
+        default="speech",
+        help="codec: the ceilings alone; diagnose: true codes first, the model's own after them",
+    )
+    add("--state", type=Path, metavar="FILE", help="state.pt of training: diagnose phonemes, too")
     add("--texts", default="agent", help=f"{', '.join(NAMES)} or a file, one text a line")
     add("--voice", default="all", help="one voice; all: each text by the next voice in turn")
     add("--limit", type=int, metavar="N", help="only the first N texts")

@@ -56,7 +56,7 @@ class EngineVoice:
         self._events: dict[int, list[api.Event]] = {}
         self._engine = Engine(config, self._take)
         self._prompt = RealtimePrompt.from_checkpoint(model_dir)
-        self._references = references
+        self.references = references
         self._sampling = dataclasses.replace(self.info.sampling_defaults, **sampling)
         self._next_row = 1
 
@@ -68,7 +68,7 @@ class EngineVoice:
     @property
     def voices(self) -> list[str]:
         """The voices that it has a reference of."""
-        return list(self._references)
+        return list(self.references)
 
     def speak(self, lines: Sequence[Line], longest_s: Sequence[float]) -> list[Said]:
         """Speak each line by itself; what goes on beyond its `longest_s` is cut."""
@@ -111,7 +111,7 @@ class EngineVoice:
         opened = api.Open(
             row=row,
             model=self.info.name,
-            grid=self._prompt.dialogue(turns, self._references[line.voice]),
+            grid=self._prompt.dialogue(turns, self.references[line.voice]),
             decoder_codes=np.concatenate([none, *kept]),
             generated=none,
             seed=row,

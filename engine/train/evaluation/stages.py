@@ -13,13 +13,14 @@ import soundfile
 from engine.checkpoint import read_json
 from engine.codec.codec import AudioCodec, load_codec
 from engine.text.plain import PlainTokenizer
+from engine.train.evaluation.diagnosis import Diagnosis
 from engine.train.evaluation.dialogue import cast_dialogues, speak_dialogues
 from engine.train.evaluation.in_process import EngineVoice
 from engine.train.evaluation.measure import Measures, summary
 from engine.train.evaluation.over_http import ServerVoice
 from engine.train.evaluation.recogniser import NAME
 from engine.train.evaluation.references import read_references, reference_codes
-from engine.train.evaluation.resynthesis import resynthesised
+from engine.train.evaluation.resynthesis import encode, resynthesised
 from engine.train.evaluation.similarity import SHORTEST_S
 from engine.train.evaluation.speech import TEACHER_VOICES, Said, cast, teacher_speech
 from engine.train.evaluation.texts import read_texts
@@ -38,7 +39,7 @@ class Evaluation:
         self._texts = read_texts(options.texts)[: options.limit]
         self._codec = load_codec(options.codec) if options.codec else None
         self._recordings = [] if options.url else read_references(options.voices)
-        self._voice = self._speaker() if options.stage == "speech" else None
+        self._voice = None if options.stage == "codec" else self._speaker()
         known = list(TEACHER_VOICES) if self._voice is None else self._voice.voices
         self._voices = _chosen(options.voice, known)
         self._teacher = teacher_speech(cast(self._texts, self._voices))
@@ -87,6 +88,24 @@ class Evaluation:
         self._add("dialogue", [one for turn in turns for one in turn], ends=True)
         for number, said in enumerate(turns, start=1):
             self._add(f"turn {number}", said, ends=True)
+
+    def diagnose(self) -> None:
+        """Measure what is left with the true first k codes, and the phonemes that are meant."""
+        if not isinstance(self._voice, EngineVoice) or self._codec is None:
+            raise ValueError("a diagnosis needs --model and --codec, and goes without --url")
+        diagnosis = Diagnosis(self._options.model, self._codec, self._voice.references)
+        for kept, said in diagnosis.own_rest(self._teacher):
+            self._add(f"true first {kept}", said)
+        if self._options.state is None:
+            return
+        longest_s = [_LONGEST * one.length_s for one in self._teacher]
+        replies = self._voice.reply(self._lines, [()] * len(self._lines), longest_s)
+        own = [reply.turn.codes for reply in replies]
+        true = [encode(self._codec, one, self._voice.info.n_vq) for one in self._teacher]
+        for name, codes in (("phonemes, true past", true), ("phonemes, own past", own)):
+            errors = diagnosis.phoneme_errors(self._options.state, self._lines, codes)
+            self.figures[name] = errors
+            print(f"{name:<22} errors {errors['percent']:5.1f} %", flush=True)
 
     def write(self) -> None:
         """Write `evaluation.json`, if a folder was given for it."""

@@ -45,12 +45,13 @@ def spoken(
             speaker=utterance.speaker,
             text_ids=tuple(encoding.ids),
             codes=item.codes,
-            phonemes=_frame_phonemes(utterance.labels, frames),
+            phonemes=frame_phonemes(utterance.labels, frames),
             tokens=_tokens_said(encoding, utterance.text, utterance.words, frames),
         )
 
 
-def _frame_phonemes(labels: NDArray[np.uint8], frames: int) -> NDArray[np.int16]:
+def frame_phonemes(labels: NDArray[np.uint8], frames: int) -> NDArray[np.int16]:
+    """What is said in each quarter of `frames` frames, i16 [F, 4], by `labels` each 12.5 ms."""
     quarter = SAMPLES_PER_FRAME // LABELS_PER_FRAME
     middles = np.arange(quarter // 2, frames * SAMPLES_PER_FRAME, quarter) // LABEL_SAMPLES
     padded = np.pad(labels, (0, max(0, middles[-1] + 1 - len(labels))))
