@@ -41,6 +41,15 @@ class Sampling:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TextSampling:
+    """How text ids are drawn, by models that draw them; fields as in `Sampling`."""
+
+    temperature: float = 1.5
+    top_p: float = 1.0
+    top_k: int = 50
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is; the server takes every rate and size from here."""
 
@@ -82,7 +91,8 @@ class Open:
 
     `decoder_codes` are the assistant frames kept in this context, in order: the codec goes on after
     them. `generated` are frames of this response that were already made (after an engine restart):
-    frame index and random keys go on after them. `max_frames` caps the response.
+    frame index and random keys go on after them. `max_frames` caps the response. `text_sampling`
+    None leaves it to the model.
     """
 
     row: int
@@ -96,6 +106,7 @@ class Open:
     prebuffer_ms: int
     max_ahead_ms: int
     max_frames: int
+    text_sampling: TextSampling | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -329,7 +340,7 @@ _TYPES: dict[str, type] = {
     for cls in (
         *(Warm, Open, Feed, Flush, End, Cancel, Sent, Played, Encode, CancelEncode, Stop),
         *(Ready, Frames, Parked, Resumed, Segment, Done, Refused, Encoded, Failed, Stats),
-        *(Sampling, ModelInfo, Counts),
+        *(Sampling, TextSampling, ModelInfo, Counts),
     )
 }
 

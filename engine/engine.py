@@ -8,15 +8,12 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine import api
 from engine.cache.kv import join
 from engine.cache.working_set import BLOCK
 from engine.config import EngineConfig
-from engine.guard import over_budget
 from engine.parts import load_parts
+from engine.replies import Drawn
 from engine.row import PARK_REASONS, Row, State
 
 log = logging.getLogger(__name__)
@@ -159,7 +156,8 @@ class Engine:
     def _refusal(self, command: api.Open) -> api.Refused | None:
         info, rows = self.parts.info, len(command.grid)
         room = rows + self.parts.layout.prefill_ids
-        problem = self.parts.layout.problem_with(command.grid)
+        layout = self.parts.layout
+        problem = layout.problem_with(command.grid) or layout.cannot_open(command.grid)
         if self._stop_at is not None:
             return api.Refused(command.row, "draining", "the engine is stopping", 0)
         if command.model != info.name:
@@ -181,11 +179,13 @@ class Engine:
 
     def _place(self, row: Row) -> None:
         opened, parts = row.opened, self.parts
-        row.block_keys = parts.cache.restore(row.slot, opened.grid)
+        # The last grid row of a prompt that is spoken at once gives the hidden state to draw from.
+        known = opened.grid[:-1] if row.text.is_speaking else opened.grid
+        row.block_keys = parts.cache.restore(row.slot, known)
         row.reused_rows = len(row.block_keys) * BLOCK
         row.advance(opened.grid[: row.reused_rows])
         row.pending = opened.grid[row.reused_rows :]
-        parts.runner.open(row.slot, opened.sampling, opened.seed)
+        parts.runner.open_row(row.slot, opened)
         parts.codec.open(row.id, opened.decoder_codes)
 
     def _advance_texts(self) -> None:
@@ -238,24 +238,23 @@ class Engine:
             if stepping:
                 runner.step(stepping)
             if drawing:
-                for row, codes in zip(drawing, runner.draw(drawing), strict=True):
-                    self._take_frame(row, codes)
+                for row, value in zip(drawing, runner.draw(drawing), strict=True):
+                    self._take(row, self.parts.layout.drawn(value))
         return bool(drawing)
 
-    def _take_frame(self, row: Row, codes: NDArray[np.int64]) -> None:
+    def _take(self, row: Row, drawn: Drawn) -> None:
         info = self.parts.info
         row.wants_draw = False
         row.enter(State.SPEAKING)
-        if codes[0] == self.parts.layout.audio_eos:
+        if drawn.ends:
             self._end_segment(row, row.text.close())
             return
-        row.codes = codes
-        row.frames += 1
-        self._frames_total += 1
-        self.parts.codec.push(row.id, codes)
-        if row.frames >= row.opened.max_frames or over_budget(
-            row.frames, row.text.total_consumed, info.frame_ms
-        ):
+        if drawn.frame is not None:
+            row.codes = drawn.frame
+            row.frames += 1
+            self._frames_total += 1
+            self.parts.codec.push(row.id, drawn.frame)
+        if row.frames >= row.opened.max_frames or row.text.over_budget(row.frames, info.frame_ms):
             row.stop_reason = "max_audio"
         elif row.position >= info.max_grid_rows:
             row.stop_reason = "context"

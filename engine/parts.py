@@ -8,21 +8,19 @@ from pathlib import Path
 
 import torch
 
-from engine.api import ModelInfo, Sampling
+from engine.api import ModelInfo
 from engine.cache.blocks import BlockPool
 from engine.cache.kv import KVCache
-from engine.checkpoint import CheckpointError, read_json
+from engine.checkpoint import CheckpointError
 from engine.codec.codec import AudioCodec, load_codec
 from engine.codec.config import CodecConfig
 from engine.codec.dispatch import CodecStage
 from engine.codec.reference import EncodeStage
 from engine.codec.stream import DecoderStream, EncoderStream
 from engine.config import EngineConfig
-from engine.models.realtime import RealtimeConfig, load_realtime
-from engine.models.realtime_prompt import RealtimePrompt
-from engine.models.runner import RealtimeRunner
+from engine.models.families import load_model
+from engine.models.interface import Layout, Loaded, Runner
 from engine.scheduler import Scheduler
-from engine.segments import TextLayout
 from engine.warm import WarmQueue
 
 
@@ -31,8 +29,8 @@ class Parts:
     """Everything that the loop drives."""
 
     info: ModelInfo
-    layout: TextLayout
-    runner: RealtimeRunner
+    layout: Layout
+    runner: Runner
     cache: KVCache
     warm: WarmQueue
     codec: CodecStage
@@ -45,19 +43,17 @@ def load_parts(config: EngineConfig) -> Parts:
     device = torch.device(_device(config.device))
     # Several threads share out a product's rows, and how they do depends on the batch.
     _limit_threads(1 if config.deterministic else config.threads)
-    model_dir = Path(config.model_dir)
-    model = load_realtime(model_dir, device=device, dtype=_dtype(config.dtype, device))
+    dtype = _dtype(config.dtype, device)
+    model = load_model(Path(config.model_dir), device=device, dtype=dtype)
     codec = load_codec(Path(config.codec_dir), device=device)
-    info = _model_info(config, model.config, codec.config)
+    info = _model_info(config, model, codec.config)
     warm_slot = config.max_rows + 1
-    runner = RealtimeRunner(
-        model, warm_slot + 1, info.max_grid_rows, deterministic=config.deterministic
-    )
-    pool = BlockPool(model.config.backbone, config.cache_blocks, runner.dtype, device)
+    runner = model.new_runner(warm_slot + 1, info.max_grid_rows, config.deterministic)
+    pool = BlockPool(model.backbone, config.cache_blocks, runner.dtype, device)
     cache = KVCache(runner.working, pool)
     return Parts(
         info=info,
-        layout=_layout(model_dir, model.config),
+        layout=model.layout,
         runner=runner,
         cache=cache,
         warm=WarmQueue(runner, cache, warm_slot),
@@ -67,7 +63,7 @@ def load_parts(config: EngineConfig) -> Parts:
     )
 
 
-def _model_info(config: EngineConfig, model: RealtimeConfig, codec: CodecConfig) -> ModelInfo:
+def _model_info(config: EngineConfig, model: Loaded, codec: CodecConfig) -> ModelInfo:
     if codec.n_codebooks < model.n_vq:
         raise CheckpointError(
             f"the model speaks {model.n_vq} codebooks, the codec in {config.codec_dir} has only "
@@ -82,7 +78,7 @@ def _model_info(config: EngineConfig, model: RealtimeConfig, codec: CodecConfig)
         codebook_size=codec.codebook_size,
         max_grid_rows=min(config.max_grid_rows, model.backbone.max_positions),
         capacity_rows=config.max_rows,
-        sampling_defaults=_sampling_defaults(Path(config.model_dir)),
+        sampling_defaults=model.sampling_defaults,
     )
 
 
@@ -113,28 +109,6 @@ def _codec_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> Co
         ramp_frames=config.chunk_ramp_frames,
         deterministic=config.deterministic,
     )
-
-
-def _layout(model_dir: Path, model: RealtimeConfig) -> TextLayout:
-    prompt = RealtimePrompt.from_checkpoint(model_dir)
-    return TextLayout(
-        prefill_ids=prompt.prefill_text_len,
-        pad_id=prompt.text_pad,
-        audio_pad=prompt.audio_pad,
-        audio_bos=prompt.audio_pad + 1,
-        audio_eos=model.audio_eos,
-        columns=1 + model.n_vq,
-        text_vocabulary=model.text_vocabulary,
-        audio_vocabulary=model.audio_vocabulary,
-    )
-
-
-def _sampling_defaults(model_dir: Path) -> Sampling:
-    if not (model_dir / "generation_config.json").is_file():
-        return Sampling()
-    given = read_json(model_dir, "generation_config.json")
-    names = [field.name for field in dataclasses.fields(Sampling)]
-    return Sampling(**{name: given[name] for name in names if name in given})
 
 
 def _device(name: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.api import Counts, I32Grid, Open, ParkReason, SegmentReason
-from engine.segments import Segments, TextLayout
+from engine.models.interface import Layout
 
 
 class State(enum.Enum):
@@ -30,10 +30,11 @@ PARK_REASONS: dict[State, ParkReason] = {State.PARKED_TEXT: "text", State.PARKED
 class Row:
     """What is known of a row: its context, its text, its frames, and how far the listener is."""
 
-    def __init__(self, opened: Open, layout: TextLayout) -> None:
+    def __init__(self, opened: Open, layout: Layout) -> None:
         self.id = opened.row
         self.opened = opened
-        self.text = Segments(layout)
+        self.layout = layout
+        self.text = layout.new_text()
         self.state = State.QUEUED
         self.slot = 0
         self.pending: I32Grid = opened.grid  # grid rows to prefill
@@ -53,11 +54,6 @@ class Row:
         self.queue_ms = 0.0
         self._parked_ms: dict[ParkReason, float] = {"text": 0.0, "flow": 0.0}
         self._since_ns = time.monotonic_ns()
-
-    @property
-    def layout(self) -> TextLayout:
-        """How the row's model takes text."""
-        return self.text.layout
 
     @property
     def segment_frames(self) -> int:

@@ -6,12 +6,15 @@ import dataclasses
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.api import I32Grid, SegmentReason
+from engine.guard import over_budget
+from engine.replies import Drawn, GridShape
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TextLayout:
+class TextLayout(GridShape):
     """How a model takes text: up to `prefill_ids` ids at once, then one beside each frame."""
 
     prefill_ids: int
@@ -19,21 +22,19 @@ class TextLayout:
     audio_pad: int
     audio_bos: int
     audio_eos: int
-    columns: int
-    text_vocabulary: int
-    audio_vocabulary: int
 
-    def problem_with(self, grid: I32Grid) -> str | None:
-        """What makes a grid unfit for the model, if anything does."""
-        if grid.ndim != 2 or grid.shape[1] != self.columns:
-            return f"a grid has {self.columns} columns; this one is {list(grid.shape)}"
-        for name, part, size in (
-            ("text id", grid[:, 0], self.text_vocabulary),
-            ("code", grid[:, 1:], self.audio_vocabulary),
-        ):
-            if part.size and not 0 <= part.min() <= part.max() < size:
-                return f"{name}s are 0..{size - 1}; the grid has {part.min()}..{part.max()}"
+    def cannot_open(self, grid: I32Grid) -> str | None:
+        """Text may follow any context that fits the model."""
         return None
+
+    def new_text(self) -> Segments:
+        """The text of a row that opens."""
+        return Segments(self)
+
+    def drawn(self, codes: NDArray[np.int64]) -> Drawn:
+        """What the model drew for one row: codes [n_vq]."""
+        ends = bool(codes[0] == self.audio_eos)
+        return Drawn(None if ends else codes, ends)
 
 
 @dataclasses.dataclass(slots=True)
@@ -150,3 +151,7 @@ class Segments:
     def total_consumed(self) -> int:
         """Ids of the response that are in the grid."""
         return self.consumed_before + self.consumed
+
+    def over_budget(self, frames: int, frame_ms: float) -> bool:
+        """Whether so many frames of sound are more than the text can be worth."""
+        return over_budget(frames, self.total_consumed, frame_ms)

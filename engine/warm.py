@@ -7,7 +7,7 @@ import dataclasses
 from engine.api import I32Grid, Warm
 from engine.cache.kv import KVCache
 from engine.cache.working_set import BLOCK
-from engine.models.runner import RealtimeRunner
+from engine.models.interface import Runner
 
 
 @dataclasses.dataclass(slots=True)
@@ -21,7 +21,7 @@ class _Job:
 class WarmQueue:
     """Prefills one context at a time, in a slot of its own, and pins its blocks."""
 
-    def __init__(self, runner: RealtimeRunner, cache: KVCache, slot: int) -> None:
+    def __init__(self, runner: Runner, cache: KVCache, slot: int) -> None:
         self._runner = runner
         self._cache = cache
         self._slot = slot

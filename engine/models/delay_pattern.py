@@ -104,10 +104,8 @@ def segments(rows: NDArray[Any], pad: int) -> list[Codes]:
 
 
 def reply_start(grid: NDArray[Any], form: DelayFormat) -> int:
-    """Where the reply begins in a grid [S, 1 + n_vq]: after the last assistant header."""
+    """Where the reply begins in a prompt [S, 1 + n_vq]: after the last assistant header."""
     headers = np.flatnonzero(grid[:, 0] == form.im_start)
-    if not len(headers):
-        raise ValueError(f"the grid has no assistant header (no id {form.im_start})")
     return int(headers[-1]) + 3  # the marker, "assistant", a line break
 
 
@@ -120,6 +118,15 @@ def prefix_frames(grid: NDArray[Any], form: DelayFormat) -> int:
         return 0
     starts = np.flatnonzero(grid[:, 0] == form.audio_start)
     return len(grid) - 1 - int(starts[-1]) if len(starts) else 0
+
+
+def prompt_problem(grid: NDArray[Any], form: DelayFormat) -> str | None:
+    """Why no reply can follow a grid [S, 1 + n_vq], if none can."""
+    if not (grid[:, 0] == form.im_start).any():
+        return f"the prompt has no assistant header (id {form.im_start})"
+    if grid[-1, 0] == form.delay_slot:
+        return "the prompt ends inside the last frames of a sound; cut it before its delay rows"
+    return None
 
 
 class Undelay:

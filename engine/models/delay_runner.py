@@ -7,40 +7,39 @@ n_vq - 1 rows after the one in which it began, comes with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, Sampling
+from engine.api import I32Grid, Open, Sampling, TextSampling
 from engine.cache.working_set import SCRATCH_SLOT, WorkingSet
 from engine.models.delay import DelayModel
-from engine.models.delay_pattern import Codes, Undelay
-from engine.models.delay_sampler import DelaySampler, TextSampling
+from engine.models.delay_pattern import Undelay
+from engine.models.delay_sampler import DelaySampler
 from engine.models.delay_state import DelayState
 from engine.models.runner import PREFILL_SIZES
+from engine.replies import Drawn
 
 
 class RunningRow(Protocol):
-    """What the runner needs of a row: its slot, and how many grid rows the KV cache has of it."""
+    """What the runner needs of a row: its slot, how many grid rows the KV cache has, steps."""
 
     slot: int
     position: int
+    steps: int
 
     def advance(self, rows: I32Grid) -> None:
         """These grid rows are in the KV cache now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What a draw gave a row."""
+class DrawnRow(Drawn):
+    """The grid row that was drawn, and the frame that it completes."""
 
-    grid_row: NDArray[np.int64]  # [1 + n_vq], fed by the next step
-    frame: Codes | None  # [n_vq], the frame that it completes
-    ends_stretch: bool  # a stretch of sound is over: the next frame is not its continuation
-    ends_reply: bool
+    grid_row: NDArray[np.int64] = field(kw_only=True)  # [1 + n_vq], fed by the next step
 
 
 class DelayRunner:
@@ -82,12 +81,19 @@ class DelayRunner:
     ) -> None:
         """A row takes the slot. `grid` is the whole prompt, also what of it is prefilled already.
 
-        Raises `ValueError` for a prompt that no reply can follow.
+        It is a prompt with which `prompt_problem` finds none.
         """
         self.state.open(slot, grid)
         self.undelay.open(slot, grid)
         self.sampler.open(slot, sampling, text_sampling or self.text_sampling, seed, grid)
         self._steps[slot] = 0
+
+    def open_row(self, slot: int, opened: Open) -> None:
+        """A row takes the slot, with the prompt and settings of its command."""
+        self.open(slot, opened.sampling, opened.seed, opened.grid, opened.text_sampling)
+
+    def begin_segment(self, slot: int) -> None:
+        """A reply to a prompt has one segment."""
 
     def close(self, slot: int) -> None:
         """The row leaves the slot."""
@@ -114,10 +120,11 @@ class DelayRunner:
         for place, row in enumerate(rows):
             batch[place, 0], batch[place, 1] = row.slot, row.position
             batch[place, 2:] = self._drawn[row.slot]
+            row.steps += 1
             row.advance(self._drawn[row.slot][None].astype(np.int32))
         self._step(batch)
 
-    def draw(self, rows: Sequence[RunningRow]) -> list[Drawn]:
+    def draw(self, rows: Sequence[RunningRow]) -> list[DrawnRow]:
         """Draw the next grid row of each row from its slot's hidden state."""
         slots = np.array([row.slot for row in rows])
         batch = self._batch(len(rows), 3)
@@ -129,7 +136,12 @@ class DelayRunner:
         frames = self.undelay.push(slots, drawn[:, 1:])
         form = self.form
         return [
-            Drawn(grid_row, frame, grid_row[0] == form.audio_end, grid_row[0] == form.im_end)
+            DrawnRow(
+                frame,
+                ends=bool(grid_row[0] == form.im_end),
+                cuts=bool(grid_row[0] == form.audio_end),
+                grid_row=grid_row,
+            )
             for grid_row, frame in zip(drawn, frames, strict=True)
         ]
 

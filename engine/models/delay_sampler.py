@@ -6,7 +6,6 @@ penalty takes what any row of the batch has said for repeated, and it has no see
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,22 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.api import Sampling
+from engine.api import Sampling, TextSampling
 from engine.models.delay_pattern import DelayFormat
 from engine.models.delay_state import Constraints
 from kernels.philox import uniform
 from kernels.sampling import SamplingParams, sample
 
 _NEVER = -1
-
-
-@dataclass(frozen=True, slots=True)
-class TextSampling:
-    """How text ids are drawn; fields as in `Sampling`. Text has no repetition penalty."""
-
-    temperature: float = 1.5
-    top_p: float = 1.0
-    top_k: int = 50
 
 
 class DelaySampler:
@@ -71,6 +61,11 @@ class DelaySampler:
         """The slot is free."""
         self._text.close(slot)
         self._audio.close(slot)
+
+    @property
+    def open_slots(self) -> int:
+        """Slots that a row holds."""
+        return self._audio.open_slots
 
     def draw(
         self,
@@ -129,6 +124,10 @@ class _Settings:
         self._settings = torch.ones(slots, 3, device=device)
         self._top_k: dict[int, int] = {}
         self.max_top_k: int | None = None  # bound over the open slots; None when one has none
+
+    @property
+    def open_slots(self) -> int:
+        return len(self._top_k)
 
     def open(self, slot: int, temperature: float, top_p: float, top_k: int) -> None:
         self._settings[slot] = torch.tensor([temperature, top_p, float(top_k)])

@@ -53,13 +53,8 @@ class DelayState:
         self._is_end = which(form.im_end)
 
     def open(self, slot: int, grid: NDArray[Any]) -> None:
-        """A reply to the prompt `grid` [S, 1 + n_vq] begins.
-
-        Raises `ValueError` for a prompt that ends while frames run out.
-        """
+        """A reply to the prompt `grid` [S, 1 + n_vq] begins."""
         form, last = self._form, int(grid[-1, 0])
-        if last == form.delay_slot:
-            raise ValueError("the prompt ends inside the last frames of a sound; cut it before")
         in_sound = last in (form.audio_start, form.gen_slot)
         opened = prefix_frames(grid, form) + 1 if in_sound else 0
         self._rows[slot] = torch.tensor([opened, _IDLE, in_sound, 0, 0])

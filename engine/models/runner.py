@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, Sampling
+from engine.api import I32Grid, Open, Sampling
 from engine.cache.working_set import SCRATCH_SLOT, WorkingSet
 from engine.models.realtime import RealtimeModel
 from engine.row import Row
@@ -47,6 +47,10 @@ class RealtimeRunner:
     def open(self, slot: int, sampling: Sampling, seed: int) -> None:
         """A row takes the slot."""
         self.sampler.open(slot, sampling, seed)
+
+    def open_row(self, slot: int, opened: Open) -> None:
+        """A row takes the slot, with the settings of its command."""
+        self.open(slot, opened.sampling, opened.seed)
 
     def close(self, slot: int) -> None:
         """The row leaves the slot."""

@@ -1,6 +1,7 @@
 """The delay pattern against golden arrays, and frame by frame against the whole."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from engine.models.delay_pattern import (
     Undelay,
     delay,
     prefix_frames,
+    prompt_problem,
     reply_start,
     segments,
     undelay,
@@ -174,3 +176,23 @@ def test_settings_that_do_not_fit(change, message):
     settings = {**config("a"), **change}
     with pytest.raises(CheckpointError, match=message):
         DelayFormat.from_json({k: v for k, v in settings.items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    ("ids", "problem"),
+    [
+        ((5, 6), r"no assistant header \(id 429\)"),
+        ((429, 5, 6, 431, 434, 435), "ends inside the last frames"),
+    ],
+)
+def test_prompts_that_no_reply_can_follow(ids, problem):
+    grid = np.full((len(ids), 9), 1024)
+    grid[:, 0] = ids
+    assert re.search(problem, prompt_problem(grid, form("plain_a")))
+
+
+@pytest.mark.parametrize("ids", [(429, 5, 6), (429, 5, 6, 431), (429, 5, 6, 431, 434)])
+def test_prompts_that_a_reply_can_follow(ids):
+    grid = np.full((len(ids), 9), 1024)
+    grid[:, 0] = ids
+    assert prompt_problem(grid, form("plain_a")) is None

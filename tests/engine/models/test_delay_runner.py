@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from engine.api import Sampling
+from engine.api import Sampling, TextSampling
 from engine.models.delay import load_delay
 from engine.models.delay_pattern import prefix_frames, reply_start, segments
 from engine.models.delay_runner import DelayRunner
-from engine.models.delay_sampler import TextSampling
 from tests.engine.models.test_runner import CountOperations
 
 DELAY = Path(__file__).parents[2] / "vectors" / "delay"
@@ -30,7 +29,7 @@ class Row:
     """What the runner sees of a row."""
 
     def __init__(self, slot, grid):
-        self.slot, self.position, self.grid = slot, 0, grid
+        self.slot, self.position, self.steps, self.grid = slot, 0, 0, grid
         self.frames, self.rows, self.is_over = [], [], False
 
     def advance(self, rows):
@@ -38,7 +37,7 @@ class Row:
 
     def take(self, drawn):
         self.rows.append(drawn.grid_row)
-        self.is_over = drawn.ends_reply
+        self.is_over = drawn.ends
         if drawn.frame is not None:
             self.frames.append(drawn.frame)
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from engine.api import Sampling
+from engine.api import Sampling, TextSampling
 from engine.models.delay_pattern import DelayFormat
-from engine.models.delay_sampler import DelaySampler, TextSampling
+from engine.models.delay_sampler import DelaySampler
 from engine.models.delay_state import DelayState
 from kernels.sampling import SamplingParams, distribution, penalise
 
@@ -253,10 +253,3 @@ def test_the_penalty_looks_back_over_its_window(window, expected):
     audio[..., 7], audio[..., 5] = 1.0, 0.9
     row = machine.draw(torch.zeros(1, 24), audio)[0]
     assert row[1:].tolist() == [expected] * 4
-
-
-def test_a_prompt_that_ends_while_frames_run_out_is_refused():
-    prompt = np.full((3, 5), 12)
-    prompt[:, 0] = (1, 3, 7)
-    with pytest.raises(ValueError, match="ends inside the last frames"):
-        DelayState(2, FORM, torch.device("cpu")).open(1, prompt)
