@@ -254,6 +254,8 @@ class Engine:
             row.frames += 1
             self._frames_total += 1
             self.parts.codec.push(row.id, drawn.frame)
+        if drawn.cuts:
+            self.parts.codec.cut(row.id)
         if row.frames >= row.opened.max_frames or row.text.over_budget(row.frames, info.frame_ms):
             row.stop_reason = "max_audio"
         elif row.position >= info.max_grid_rows:

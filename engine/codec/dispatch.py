@@ -33,6 +33,7 @@ class _Voice:
     discontinuity: bool
     pending: list[NDArray[np.int64]] = dataclasses.field(default_factory=list)  # each [n_vq]
     first_frame: int = 0  # of `pending`
+    cuts: list[int] = dataclasses.field(default_factory=list)  # frames that go on from nothing
     chunk: int = 0
     ending: bool = False
     parked: bool = False
@@ -98,6 +99,11 @@ class CodecStage:
         """Take the row's next frame, i64 [n_vq]."""
         self._voices[row].pending.append(codes)
 
+    def cut(self, row: int) -> None:
+        """The row's next frame does not go on from those before it; what is pending leaves."""
+        voice = self._voices[row]
+        voice.cuts.append(voice.first_frame + len(voice.pending))
+
     def finish(self, row: int) -> None:
         """No frame follows: what is pending leaves."""
         self._voices[row].ending = True
@@ -153,9 +159,10 @@ class CodecStage:
             audible, voice.replay = voice.replay[:most].astype(np.int64), voice.replay[most:]
             return _Chunk(row, voice, audible, None, 0)
         wanted = self._ramp_frames[min(voice.chunk, len(self._ramp_frames) - 1)]
-        ready = len(voice.pending)
+        ready = self._joined_frames(voice)
         if not ready or (ready < wanted and not self._leaves_early(voice, next_frame_ms)):
             return None
+        wanted = min(wanted, ready)
         frames = np.stack(voice.pending[:wanted])
         del voice.pending[:wanted]
         first = voice.first_frame
@@ -163,6 +170,15 @@ class CodecStage:
         voice.chunk += 1
         valid = ((frames >= 0) & (frames < self._codebook_size)).all(1)
         return _Chunk(row, voice, frames[valid], frames, first, valid)
+
+    def _joined_frames(self, voice: _Voice) -> int:
+        """Pending frames up to the next cut; at a cut the decoder starts over."""
+        if voice.pending and voice.first_frame in voice.cuts:
+            voice.cuts.remove(voice.first_frame)
+            self._stream.reset(voice.slot)
+            self._decoded[voice.slot] = []
+        before = [cut - voice.first_frame for cut in voice.cuts]
+        return min([len(voice.pending), *before])
 
     def least_lead_ms(self) -> float:
         """How long the listener who runs dry first still has sound; infinite if none will.
@@ -177,7 +193,7 @@ class CodecStage:
         return 1e3 * voice.samples / self._rate_hz - played_ms
 
     def _leaves_early(self, voice: _Voice, next_frame_ms: float) -> bool:
-        if voice.ending:
+        if voice.ending or voice.cuts:
             return True
         if self._deterministic:
             return False

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 from engine import api
 from engine.checkpoint import CheckpointError
+from engine.codec.codec import load_codec
 from engine.engine import Engine
 from engine.models.delay_pattern import DelayFormat, prefix_frames, reply_start, segments
 from engine.models.delay_prompt import DelayPrompt, Fields
@@ -108,6 +110,22 @@ def test_a_reply_equals_the_offline_one(run, harness, vectors, form):
     assert log.done.reason == "completed"
     assert log.done.counts.frames == len(log.codes)
     assert [event.end_frame for event in log.of(api.Segment)] == [len(log.codes)]
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_each_stretch_of_sound_is_decoded_by_itself(deterministic, codec_dir, vectors, form):
+    """The golden reply has two; the codec's memory of the first would colour the second."""
+    codec = load_codec(Path(codec_dir))
+    rows = vectors["greedy"]["two_segments_a.new_rows"][0]
+    stretches = [torch.from_numpy(frames).T for frames in segments(rows[:, 1:], form.audio_pad)]
+    assert [codes.shape[1] for codes in stretches] == [4, 5]
+    apart = [codec.decode(codes[:, None])[0].T for codes in stretches]
+    joined = codec.decode(torch.cat(stretches, dim=1)[:, None])[0].T
+    harness = DelayHarness(codec_dir, deterministic=deterministic)
+    [log] = harness.finish(harness.speak(prompt_of("two_segments_a", vectors)))
+    np.testing.assert_allclose(log.pcm, torch.cat(apart).numpy(), atol=1e-4)
+    assert np.abs(log.pcm - joined.numpy()).max() > 1e-2
+    assert not any(harness.leftovers().values())
 
 
 def test_the_first_frame_leaves_before_the_second_is_complete(harness, vectors, form):
