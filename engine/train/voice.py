@@ -34,7 +34,7 @@ SPOKEN_CODEBOOKS = 4  # at most: more cost time in every frame and carry little 
 CODEC_SHARE = 0.5  # of the time for training; the rest is the language model's
 LEAST_TRAINING_SHARE = 0.5  # of all minutes, however slow the rest may be
 
-HOURS_PER_MINUTE, MOST_HOURS = 0.1, 20.0
+HOURS_PER_MINUTE, MOST_HOURS = 0.09, 20.0  # ten minutes: two shards
 TEXTS_PER_MINUTE, FEWEST_TEXTS, MOST_TEXTS = 0.5, 4, 100
 
 # What the rest costs, measured on two cores of 2.1 GHz.
@@ -62,7 +62,7 @@ class Plan:
         """Fill in what was not given, by the minutes."""
         return cls(
             minutes=minutes,
-            hours=hours or min(MOST_HOURS, HOURS_PER_MINUTE * minutes),
+            hours=hours or min(MOST_HOURS, round(HOURS_PER_MINUTE * minutes, 2)),
             texts=texts or int(min(MOST_TEXTS, max(FEWEST_TEXTS, TEXTS_PER_MINUTE * minutes))),
             codec=None if codec is None else str(codec),
         )
