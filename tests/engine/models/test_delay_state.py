@@ -253,3 +253,22 @@ def test_the_penalty_looks_back_over_its_window(window, expected):
     audio[..., 7], audio[..., 5] = 1.0, 0.9
     row = machine.draw(torch.zeros(1, 24), audio)[0]
     assert row[1:].tolist() == [expected] * 4
+
+
+def test_a_reply_ends_no_earlier_than_its_first_frame_could():
+    """im_end is barred up to step n_vq, the delay slot at step 0."""
+    state = DelayState(2, FORM, torch.device("cpu"))
+    prompt = np.full((3, 5), FORM.audio_pad)
+    prompt[:, 0] = (FORM.im_start, 9, 9)
+    state.open(1, prompt)
+    slots, ends = torch.tensor([1]), []
+    for _ in range(8):
+        rules = state.constraints(slots)
+        ends.append(not rules.banned[0, FORM.im_end])
+        assert rules.banned[0, FORM.delay_slot]  # there is no sound
+        state.advance(slots, torch.tensor([15]))
+    assert ends == [False] * (FORM.n_vq + 1) + [True] * 3
+    state.open(1, np.concatenate([prompt, [[FORM.audio_start] + [FORM.audio_pad] * 4]]))
+    for step in range(2):
+        assert state.constraints(slots).banned[0, FORM.delay_slot] == (step == 0)
+        state.advance(slots, torch.tensor([FORM.gen_slot]))
