@@ -1,4 +1,4 @@
-"""Rotary position embedding, half-split ("rotate half") form."""
+"""Rotary position embedding: half-split ("rotate half") form, and interleaved pairs."""
 
 from __future__ import annotations
 
@@ -30,3 +30,24 @@ def apply_rope(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotate `x` [N, heads, D] by `rotation` [N, 2, D] (rows of `rope_table`, in `x`'s dtype)."""
     cos, sin = rotation[:, None].unbind(2)
     return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+
+
+def rope_pairs_table(
+    positions: int, head_dim: int, theta: float, device: torch.device | None = None
+) -> Tensor:
+    """Like `rope_table`, for `apply_rope_pairs`: channels 2i and 2i+1 turn by the same angle.
+
+    Every cosine stands twice in a row; of the sines the first of each two is negated.
+    """
+    cos, sin = rope_table(positions, head_dim, theta, device=device).unbind(1)
+    half = head_dim // 2
+    cosines = cos[:, :half].repeat_interleave(2, -1)
+    sines = torch.stack([sin[:, :half], sin[:, half:]], -1).flatten(1)
+    return torch.stack([cosines, sines], 1)
+
+
+def apply_rope_pairs(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate `x` [N, heads, D] by `rotation` [N, 2, D] (rows of `rope_pairs_table`)."""
+    cos, sin = rotation[:, None].unbind(2)
+    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return x * cos + swapped * sin

@@ -54,7 +54,7 @@ class DepthTransformer(nn.Module):
         x = hidden
         for codebook in range(self.n_vq):
             rotation = rotations[codebook : codebook + 1].expand(rows, -1, -1)
-            y = self.model(x, rotation, _attend_so_far(store, codebook))
+            y = self.model(x, rotation, attend_so_far(store, codebook))
             code = choose(codebook, self.local_lm_heads[codebook](y).float())
             codes.append(code)
             if codebook + 1 < self.n_vq:
@@ -62,7 +62,7 @@ class DepthTransformer(nn.Module):
         return torch.stack(codes, 1)
 
 
-def _attend_so_far(store: Tensor, position: int) -> Attend:
+def attend_so_far(store: Tensor, position: int) -> Attend:
     """Keep k, v in `store` [layers, 2, N, kv_heads, n_vq, D] and attend to 0..position."""
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Run MOSS-TTS-Realtime for many rows at once: prefill, step, draw.
+"""Run a model for many rows at once: prefill, step, draw.
 
 The engine's only view of a model. All rows of a batch share each tensor operation, shapes come in
 few sizes, and a frame costs one transfer to the host.
@@ -7,6 +7,7 @@ few sizes, and a frame costs one transfer to the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 
 from engine.api import I32Grid, Open, Sampling
 from engine.cache.working_set import SCRATCH_SLOT, WorkingSet
+from engine.models.gpt2 import GPT2Config
+from engine.models.qwen3 import StackConfig
 from engine.models.realtime import RealtimeModel
 from engine.row import Row
 from engine.sampler import Sampler
@@ -22,24 +25,33 @@ PREFILL_SIZES = (16, 32, 64, 128, 256)
 """Grid rows of a prefill call; shorter pieces are padded at their end."""
 
 
-class RealtimeRunner:
-    """A model, the working set of its keys and values, and the sampling state of its slots."""
+class BatchRunner:
+    """A model, the working set of its keys and values, and the sampling state of its slots.
+
+    `like` has the dtype and device of the model. A subclass sets `sampler`, and draws.
+    """
+
+    sampler: Sampler
 
     def __init__(
-        self, model: RealtimeModel, slots: int, max_grid_rows: int, *, deterministic: bool
+        self,
+        model: Any,
+        like: torch.Tensor,
+        backbone: StackConfig | GPT2Config,
+        slots: int,
+        max_grid_rows: int,
+        *,
+        columns: int,
+        audio_pad: int,
+        deterministic: bool,
     ):
-        table = model.embed_tokens[0].weight
-        config = model.config
         self.model = model
-        self.device, self.dtype = table.device, table.dtype
-        self.columns = 1 + config.n_vq
+        self.device, self.dtype = like.device, like.dtype
+        self.columns, self.audio_pad = columns, audio_pad
         positions = max_grid_rows + PREFILL_SIZES[-1]
-        self.working = WorkingSet(config.backbone, slots, positions, self.dtype, self.device)
-        self.sampler = Sampler(
-            slots, config.n_vq, config.audio_vocabulary, config.audio_eos, self.device
-        )
-        self.rotations = config.backbone.rotations(positions, like=table)
-        self.hidden = torch.zeros(slots, table.shape[1], dtype=self.dtype, device=self.device)
+        self.working = WorkingSet(backbone, slots, positions, self.dtype, self.device)
+        self.rotations = backbone.rotations(positions, like=like)
+        self.hidden = torch.zeros(slots, backbone.hidden_size, dtype=self.dtype, device=self.device)
         # CPU matrix products give a row the same bits in any batch of at least four rows.
         self.steps_run = 0
         self.smallest_batch = 4 if deterministic else 1
@@ -67,7 +79,7 @@ class RealtimeRunner:
         The hidden state of the last one becomes the slot's.
         """
         size = next(size for size in PREFILL_SIZES if size >= len(rows))
-        padded = np.full((size, self.columns), self.model.config.audio_pad, np.int64)
+        padded = np.full((size, self.columns), self.audio_pad, np.int64)
         padded[:, 0] = 0
         padded[: len(rows)] = rows
         attend = self.working.append_sequence(slot, start, size)
@@ -80,7 +92,7 @@ class RealtimeRunner:
         batch = self._batch(len(rows), 2 + self.columns)
         for place, row in enumerate(rows):
             batch[place, 0], batch[place, 1] = row.slot, row.position
-            grid_row = row.next_grid_row()
+            grid_row = self.next_grid_row(row)
             batch[place, 2:] = grid_row
             row.advance(grid_row)
         self.steps_run += 1
@@ -91,6 +103,10 @@ class RealtimeRunner:
         batch = self._batch(len(rows), 3)
         batch[: len(rows)] = [(row.slot, row.frames, row.segment_frames) for row in rows]
         return self._draw(batch)[: len(rows)]
+
+    def next_grid_row(self, row: Row) -> I32Grid:
+        """What a row feeds in its next step, i32 [1, columns]."""
+        return row.next_grid_row()
 
     def warm_up(self, max_rows: int) -> None:
         """Run every batch and prefill size, in the scratch slot."""
@@ -112,14 +128,9 @@ class RealtimeRunner:
         hidden = self.model.backbone(on_device[:, 2:], self.rotations[positions], attend)
         self.hidden.index_copy_(0, slots, hidden)
 
-    @torch.inference_mode()
     def _draw(self, batch: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`batch` [N, 3]: slot, frame of the response, frame of the segment."""
-        slots, frames, segment_frames = self._to_device(batch).unbind(1)
-        choose = self.sampler.draw(slots, frames, segment_frames)
-        codes = self.model.depth(self.hidden.index_select(0, slots), choose)
-        self.sampler.record(slots, codes, segment_frames)
-        return codes.cpu().numpy()
+        """`batch` [N, 3]: slot, frame of the response, frame of the segment. Codes [N, n_vq]."""
+        raise NotImplementedError
 
     def _batch(self, rows: int, columns: int) -> NDArray[np.int64]:
         """Zeros of the next batch size: padding rows are at position 0 of the scratch slot."""
@@ -128,3 +139,34 @@ class RealtimeRunner:
 
     def _to_device(self, array: NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
+
+
+class RealtimeRunner(BatchRunner):
+    """Runs MOSS-TTS-Realtime."""
+
+    def __init__(
+        self, model: RealtimeModel, slots: int, max_grid_rows: int, *, deterministic: bool
+    ):
+        config = model.config
+        like = model.embed_tokens[0].weight
+        self.sampler = Sampler(
+            slots, config.n_vq, config.audio_vocabulary, config.audio_eos, like.device
+        )
+        super().__init__(
+            model,
+            like,
+            config.backbone,
+            slots,
+            max_grid_rows,
+            columns=1 + config.n_vq,
+            audio_pad=config.audio_pad,
+            deterministic=deterministic,
+        )
+
+    @torch.inference_mode()
+    def _draw(self, batch: NDArray[np.int64]) -> NDArray[np.int64]:
+        slots, frames, segment_frames = self._to_device(batch).unbind(1)
+        choose = self.sampler.draw(slots, frames, segment_frames)
+        codes = self.model.depth(self.hidden.index_select(0, slots), choose)
+        self.sampler.record(slots, codes, segment_frames)
+        return codes.cpu().numpy()
