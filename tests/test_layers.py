@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 OURS = ("kernels", "engine", "realtime", "web", "deploy", "tests")
-TORCH_FREE_ENGINE = ("engine.api", "engine.text", "engine.models.realtime_prompt")
+TORCH_FREE_ENGINE = (
+    *("engine.api", "engine.text", "engine.models.realtime_prompt"),
+    *("engine.models.local_prompt", "engine.models.nano_prompt", "engine.models.slot_prompt"),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ LAYERS = {
     "engine": Layer(
         ours=("engine", "kernels"),
         others=(
-            *("huggingface_hub", "msgpack", "numpy", "safetensors"),
+            *("huggingface_hub", "msgpack", "numpy", "safetensors", "sentencepiece"),
             *("tokenizers", "torch", "transformers"),
         ),
         never=("asyncio", "engine.train"),
