@@ -6,14 +6,22 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from engine.api import I32Grid, Sampling
 from engine.checkpoint import CheckpointError, read_json
 from engine.models.delay import load_delay
 from engine.models.delay_pattern import DelayFormat, prompt_problem
 from engine.models.delay_runner import DelayRunner
+from engine.models.global_local import GlobalLocalConfig, GlobalLocalModel
+from engine.models.global_local_runner import GlobalLocalRunner
 from engine.models.interface import Loaded
+from engine.models.local import SAMPLING as LOCAL_SAMPLING
+from engine.models.local import load_local
+from engine.models.nano import SAMPLING as NANO_SAMPLING
+from engine.models.nano import load_nano
 from engine.models.realtime import load_realtime
 from engine.models.realtime_prompt import RealtimePrompt
 from engine.models.runner import RealtimeRunner
@@ -95,9 +103,58 @@ def _load_delay(model_dir: Path, device: torch.device, dtype: torch.dtype | None
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class GlobalLocalLayout(PromptLayout):
+    """Prompts of the models with a transformer per frame: a draw is a frame, or the end."""
+
+    config: GlobalLocalConfig = dataclasses.field(kw_only=True)
+
+    def cannot_open(self, grid: I32Grid) -> str | None:
+        """What makes a fitting grid no prompt, if anything does."""
+        ends = (self.config.start_id, self.config.continue_id)
+        if not len(grid) or grid[-1, 0] not in ends:
+            return f"a prompt ends with the start of sound or a frame of the reply, {ends}"
+        return None
+
+    def drawn(self, value: NDArray[np.int64]) -> Drawn:
+        """Codes [n_vq] as the runner drew them; all pad where the reply is over."""
+        ends = bool((value == self.config.audio_pad).all())
+        return Drawn(frame=None if ends else value, ends=ends)
+
+
+def _load_local(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
+    model = load_local(model_dir, device=device, dtype=dtype)
+    return _global_local(model, _sampling_defaults(model_dir, LOCAL_SAMPLING))
+
+
+def _load_nano(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
+    model = load_nano(model_dir, device=device, dtype=dtype)
+    return _global_local(model, _sampling_defaults(model_dir, NANO_SAMPLING))
+
+
+def _global_local(model: GlobalLocalModel, sampling: Sampling) -> Loaded:
+    config = model.config
+    return Loaded(
+        n_vq=config.n_vq,
+        backbone=config.backbone,
+        layout=GlobalLocalLayout(
+            columns=1 + config.n_vq,
+            text_vocabulary=config.text_vocabulary,
+            audio_vocabulary=config.audio_pad + 1,
+            config=config,
+        ),
+        sampling_defaults=sampling,
+        new_runner=lambda slots, positions, deterministic: GlobalLocalRunner(
+            model, slots, positions, deterministic=deterministic
+        ),
+    )
+
+
 _LOADERS: dict[str, Callable[[Path, torch.device, torch.dtype | None], Loaded]] = {
     "moss_tts_realtime": _load_realtime,
     "moss_tts_delay": _load_delay,
+    "moss_tts_local": _load_local,
+    "moss_tts_nano": _load_nano,
 }
 
 

@@ -34,6 +34,7 @@ class GlobalLocalConfig:
     text_pad: int
     continue_id: int  # beside every frame; as a decision it means that a frame follows
     stop_id: int
+    start_id: int  # the last of a prompt's text
     backbone: StackConfig | GPT2Config
     local: GPT2Config
 
@@ -62,6 +63,7 @@ class GlobalLocalConfig:
                 "audio_assistant_gen_slot_token_id", config["audio_assistant_slot_token_id"]
             ),
             stop_id=config["audio_end_token_id"],
+            start_id=config["audio_start_token_id"],
             backbone=backbone,
             local=local,
         )

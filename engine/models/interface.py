@@ -10,6 +10,7 @@ import torch
 
 from engine.api import I32Grid, Open, Sampling
 from engine.cache.working_set import WorkingSet
+from engine.models.gpt2 import GPT2Config
 from engine.models.qwen3 import StackConfig
 from engine.replies import Drawn
 
@@ -67,7 +68,7 @@ class Loaded:
     """A model in memory, whatever its family."""
 
     n_vq: int
-    backbone: StackConfig
+    backbone: StackConfig | GPT2Config
     layout: Layout
     sampling_defaults: Sampling
     new_runner: Callable[[int, int, bool], Runner]
