@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.api import TextSampling
 from engine.models.local import SAMPLING as LOCAL_SAMPLING
 from engine.models.nano import SAMPLING as NANO_SAMPLING
 from kernels.philox import uniform
@@ -252,16 +253,25 @@ def test_a_response_has_at_least_one_frame(tiny):
     assert runner.sampler.draw_frame(slots, later, later)[0](stop).tolist() == [False]
 
 
-def test_the_decision_is_drawn_at_its_probability_whatever_the_codes_temperature():
+def test_the_decision_is_drawn_at_its_own_temperature() -> None:
     runner = family("local").runner(2)
     logits = torch.tensor([0.4, -0.6]).expand(4000, 2)
     frames = torch.arange(1, 4001)
     slots = torch.ones(4000, dtype=torch.int64)
-    for sampling in (LOCAL_SAMPLING, dataclasses.replace(LOCAL_SAMPLING, temperature=0.1)):
-        runner.open(1, sampling, 11)
+    cold = dataclasses.replace(LOCAL_SAMPLING, temperature=0.1)
+    for sampling, text_sampling, temperature in (
+        (LOCAL_SAMPLING, None, 1.0),
+        (cold, None, 1.0),
+        (cold, TextSampling(temperature=3.0), 3.0),
+        (GREEDY, TextSampling(temperature=2.0), 2.0),
+    ):
+        runner.open(1, sampling, 11, text_sampling=text_sampling)
         decide, _ = runner.sampler.draw_frame(slots, frames, frames)
         share = decide(logits).float().mean().item()
-        assert abs(share - logits[0].softmax(0)[0].item()) < 0.03
+        assert abs(share - (logits[0] / temperature).softmax(0)[0].item()) < 0.03
+    for greedy_decision in (None, TextSampling(temperature=0.0)):
+        runner.open(1, GREEDY if greedy_decision is None else cold, 11, None, greedy_decision)
+        assert runner.sampler.draw_frame(slots, frames, frames)[0](logits).all()
 
 
 def test_decision_and_codes_use_different_random_numbers(tiny):
