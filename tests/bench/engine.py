@@ -98,7 +98,7 @@ def codec(harness: Harness) -> dict[str, object]:
         seconds = {rows: [] for rows in ROWS}
         for _ in range(15):
             for rows in ROWS:
-                codes = torch.zeros(rows, frames, 8, dtype=torch.int64)
+                codes = torch.zeros(rows, frames, harness.engine.parts.info.n_vq, dtype=torch.int64)
                 seconds[rows] += times_s(lambda r=rows, c=codes: stream.step(range(r), c), 1, 1)
         figures[f"chunk_{frames}"] = {
             "call_ms": {rows: spread([1e3 * s for s in seconds[rows]], 2) for rows in ROWS},

@@ -29,7 +29,8 @@ SHIPPED = EngineConfig(
     warm_up=False,
 )
 GREEDY = api.Sampling(temperature=0.0, repetition_penalty=1.1, repetition_window=50)
-NO_CODES = np.zeros((0, 8), np.uint16)
+N_VQ: int = read_json(DEFAULT_MODEL_DIR, "config.json")["rvq"]
+NO_CODES = np.zeros((0, N_VQ), np.uint16)
 
 
 @dataclasses.dataclass

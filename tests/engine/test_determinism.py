@@ -10,7 +10,7 @@ import pytest
 
 from engine import api
 from engine.sampler import Sampler
-from tests.engine.harness import SHIPPED, Harness, Log
+from tests.engine.harness import N_VQ, SHIPPED, Harness, Log
 
 TEXT = (
     "The train to Boston leaves from platform nine in twenty minutes, so take your time, "
@@ -63,7 +63,7 @@ class Client:
 
     def __init__(self, harness: Harness, response: Response) -> None:
         self.harness, self.response = harness, response
-        voice = np.random.default_rng(response.voice).integers(0, 1024, (20, 8))
+        voice = np.random.default_rng(response.voice).integers(0, 1024, (20, N_VQ))
         self.row = harness.open(
             grid=harness.context(voice.astype(np.uint16)),
             seed=response.seed,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine import api
-from tests.engine.harness import GREEDY, Harness
+from tests.engine.harness import GREEDY, N_VQ, Harness
 
 pytestmark = pytest.mark.slow
 
@@ -237,7 +237,7 @@ def test_max_frames_caps_a_response(harness):
 
 
 def test_a_known_context_is_not_prefilled_again(harness):
-    voice = np.random.default_rng(5).integers(0, 1024, (40, 8)).astype(np.uint16)
+    voice = np.random.default_rng(5).integers(0, 1024, (40, N_VQ)).astype(np.uint16)
     grid = harness.context(voice)
     [first] = harness.finish(harness.open(TEXT, grid=grid))
     [second] = harness.finish(harness.open(TEXT, grid=grid))
@@ -257,7 +257,7 @@ def test_the_next_turn_reuses_the_reply(harness):
 
 
 def test_warm_prefills_a_context_in_the_background(harness):
-    voice = np.random.default_rng(6).integers(0, 1024, (60, 8)).astype(np.uint16)
+    voice = np.random.default_rng(6).integers(0, 1024, (60, N_VQ)).astype(np.uint16)
     grid = harness.context(voice)
     harness.send(api.Warm("session", harness.engine.parts.info.name, grid, pin_s=100))
     harness.tick(3)
@@ -301,7 +301,7 @@ def test_encode_gives_the_codes_of_the_whole_clip_in_any_pieces(harness):
         parts = [e for e in harness.others if isinstance(e, api.Encoded) and e.stream == stream]
         assert [event.end for event in parts] == [False] * (len(parts) - 1) + [True]
         results.append(np.concatenate([event.codes for event in parts]))
-    assert results[0].shape == (30, 8)
+    assert results[0].shape == (30, N_VQ)
     np.testing.assert_array_equal(results[0], results[1])
 
 

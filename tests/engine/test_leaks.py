@@ -10,7 +10,7 @@ import pytest
 
 from engine import api
 from engine.models.runner import RealtimeRunner
-from tests.engine.harness import Harness
+from tests.engine.harness import N_VQ, Harness
 
 LIVES = 1000
 SENTENCE = "the train leaves from platform nine in twenty minutes so take your time my friend"
@@ -29,7 +29,7 @@ def live_a_little(harness: Harness, rng: random.Random, live: list[int]) -> None
     act = rng.random()
     name = harness.engine.parts.info.name
     if len(live) < 6 and act < 0.5:
-        voice = np.random.default_rng(rng.randrange(5)).integers(0, 1024, (9, 8))
+        voice = np.random.default_rng(rng.randrange(5)).integers(0, 1024, (9, N_VQ))
         live.append(
             harness.open(
                 grid=harness.context(voice.astype(np.uint16)),
