@@ -10,10 +10,10 @@ demo:
 	@deploy/setup.sh server
 	@$(BIN)/moss-realtime serve --port $(PORT)
 
-# Every test, the browser's too.
+# Every test, the browser's too; a file's tests share one process, for what they set up together.
 test:
 	@deploy/setup.sh dev
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 # What to run before each commit.
 check:
