@@ -31,7 +31,7 @@ class BatchRunner:
     `like` has the dtype and device of the model. A subclass sets `sampler`, and draws.
     """
 
-    sampler: Sampler
+    sampler: Any  # each family draws by rules of its own
 
     def __init__(
         self,
