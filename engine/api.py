@@ -62,6 +62,10 @@ class ModelInfo:
     max_grid_rows: int
     capacity_rows: int
     sampling_defaults: Sampling
+    text_sampling_defaults: TextSampling | None = None
+    """None for a model that draws no text."""
+    variant: str = "realtime"
+    """Which model of the family; `engine.models.variants` knows them."""
 
     @property
     def frame_ms(self) -> float:

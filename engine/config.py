@@ -13,6 +13,8 @@ class EngineConfig:
     model_dir: str
     codec_dir: str
     model_name: str = "moss-tts-realtime"
+    variant: str = "auto"
+    """Which model of the family it is, one of `engine.models.variants`; `auto` finds out."""
     device: str = "auto"
     """`auto` takes CUDA where there is one, else the CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -23,8 +25,9 @@ class EngineConfig:
     """Rows that hold a place in the working set: speaking, parked or prefilling."""
     max_queued_rows: int = 64
     """Rows waiting for a place; one more is refused."""
-    max_grid_rows: int = 4096
-    """Longest context of one row, in grid rows; the model's own limit may be lower."""
+    max_grid_rows: int = 0
+    """Longest context of one row, in grid rows; 0 is what suits the model. Its config may limit it
+    further. A GPU sets memory aside for `max_rows` + 2 such contexts, a CPU as they grow."""
     cache_blocks: int = 2048
     """KV blocks of 16 grid rows kept for reuse by content."""
     codec_slots: int = 32
@@ -34,8 +37,9 @@ class EngineConfig:
     complete; a user who finds none free is encoded after the commit."""
     prefill_budget_grid_rows: int = 256
     """Grid rows of prefill that may run beside one decode step."""
-    chunk_ramp_frames: tuple[int, ...] = (1, 4, 15)
-    """Frames of the first codec calls of a response; the last value repeats."""
+    chunk_ramp_frames: tuple[int, ...] = ()
+    """Frames of the first codec calls of a response; the last value repeats. Empty is what suits
+    the model."""
     codec_semantics: Literal["exact", "chunk_complete"] = "exact"
     deterministic: bool = False
     """Byte-identical sound whatever else runs: fixed shapes and a fixed chunk schedule."""

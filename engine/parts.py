@@ -20,6 +20,7 @@ from engine.codec.stream import DecoderStream, EncoderStream
 from engine.config import EngineConfig
 from engine.models.families import load_model
 from engine.models.interface import Layout, Loaded, Runner
+from engine.models.variants import Variant
 from engine.scheduler import Scheduler
 from engine.warm import WarmQueue
 
@@ -44,7 +45,7 @@ def load_parts(config: EngineConfig) -> Parts:
     # Several threads share out a product's rows, and how they do depends on the batch.
     _limit_threads(1 if config.deterministic else config.threads)
     dtype = _dtype(config.dtype, device)
-    model = load_model(Path(config.model_dir), device=device, dtype=dtype)
+    model = load_model(Path(config.model_dir), device=device, dtype=dtype, variant=config.variant)
     codec = load_codec(Path(config.codec_dir), device=device)
     info = _model_info(config, model, codec.config)
     warm_slot = config.max_rows + 1
@@ -57,7 +58,7 @@ def load_parts(config: EngineConfig) -> Parts:
         runner=runner,
         cache=cache,
         warm=WarmQueue(runner, cache, warm_slot),
-        codec=_codec_stage(config, codec, info),
+        codec=_codec_stage(config, codec, info, model.variant),
         encoder=_encode_stage(config, codec, info),
         scheduler=Scheduler(config.max_rows, config.max_queued_rows),
     )
@@ -69,16 +70,24 @@ def _model_info(config: EngineConfig, model: Loaded, codec: CodecConfig) -> Mode
             f"the model speaks {model.n_vq} codebooks, the codec in {config.codec_dir} has only "
             f"{codec.n_codebooks}"
         )
+    if codec.codebook_size < model.codebook_size:
+        raise CheckpointError(
+            f"the model speaks codes 0..{model.codebook_size - 1}, the codec in "
+            f"{config.codec_dir} has only 0..{codec.codebook_size - 1}"
+        )
+    limits = (config.max_grid_rows or model.variant.max_grid_rows, model.backbone.max_positions)
     return ModelInfo(
         name=config.model_name,
         rate_hz=codec.sample_rate,
         channels=codec.channels,
         samples_per_frame=codec.samples_per_frame,
         n_vq=model.n_vq,
-        codebook_size=codec.codebook_size,
-        max_grid_rows=min(config.max_grid_rows, model.backbone.max_positions),
+        codebook_size=model.codebook_size,
+        max_grid_rows=min(limit for limit in limits if limit),
         capacity_rows=config.max_rows,
         sampling_defaults=model.sampling_defaults,
+        text_sampling_defaults=model.variant.text_sampling,
+        variant=model.variant.name,
     )
 
 
@@ -92,12 +101,16 @@ def _encode_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> E
     )
 
 
-def _codec_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> CodecStage:
+def _codec_stage(
+    config: EngineConfig, codec: AudioCodec, info: ModelInfo, variant: Variant
+) -> CodecStage:
     slots = max(config.codec_slots, config.max_rows)
+    ramp_frames = config.chunk_ramp_frames or variant.chunk_ramp_frames
     stream = DecoderStream(
         codec,
         slots,
-        max_chunk_frames=max(config.chunk_ramp_frames),
+        max_chunk_frames=max(ramp_frames),
+        rollback_frames=variant.rollback_frames,
         n_codebooks=info.n_vq,
         semantics=config.codec_semantics,
     )
@@ -106,7 +119,7 @@ def _codec_stage(config: EngineConfig, codec: AudioCodec, info: ModelInfo) -> Co
         slots,
         codebook_size=info.codebook_size,
         rate_hz=info.rate_hz,
-        ramp_frames=config.chunk_ramp_frames,
+        ramp_frames=ramp_frames,
         deterministic=config.deterministic,
     )
 

@@ -17,6 +17,7 @@ OURS = ("kernels", "engine", "realtime", "web", "deploy", "tests")
 TORCH_FREE_ENGINE = (
     *("engine.api", "engine.text", "engine.models.realtime_prompt"),
     *("engine.models.local_prompt", "engine.models.nano_prompt", "engine.models.slot_prompt"),
+    "engine.models.variants",
 )
 
 

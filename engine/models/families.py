@@ -11,46 +11,44 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import I32Grid, Sampling
-from engine.checkpoint import CheckpointError, read_json
+from engine.checkpoint import read_json
 from engine.models.delay import load_delay
 from engine.models.delay_pattern import DelayFormat, prompt_problem
 from engine.models.delay_runner import DelayRunner
 from engine.models.global_local import GlobalLocalConfig, GlobalLocalModel
 from engine.models.global_local_runner import GlobalLocalRunner
 from engine.models.interface import Loaded
-from engine.models.local import SAMPLING as LOCAL_SAMPLING
 from engine.models.local import load_local
-from engine.models.nano import SAMPLING as NANO_SAMPLING
 from engine.models.nano import load_nano
 from engine.models.realtime import load_realtime
 from engine.models.realtime_prompt import RealtimePrompt
 from engine.models.runner import RealtimeRunner
+from engine.models.variants import Variant, variant_of
 from engine.replies import Drawn, PromptLayout
 from engine.segments import TextLayout
 
-REALTIME_SAMPLING = Sampling()
-DELAY_SAMPLING = Sampling(
-    temperature=1.7, top_p=0.8, top_k=25, repetition_penalty=1.0, repetition_window=0
-)
-
 
 def load_model(
-    model_dir: Path, *, device: torch.device, dtype: torch.dtype | None = None
+    model_dir: Path,
+    *,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    variant: str = "auto",
 ) -> Loaded:
-    """Load a checkpoint of any family. Raises `CheckpointError`."""
-    model_type = read_json(model_dir, "config.json").get("model_type")
-    if model_type not in _LOADERS:
-        raise CheckpointError(
-            f"{model_dir} holds a {model_type!r}; known model types: {', '.join(sorted(_LOADERS))}"
-        )
-    return _LOADERS[model_type](model_dir, device, dtype)
+    """Load a checkpoint of any family; `variant` as for `variant_of`. Raises `CheckpointError`."""
+    found = variant_of(model_dir, variant)
+    return _LOADERS[found.model_type](found, model_dir, device, dtype)
 
 
-def _load_realtime(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
+def _load_realtime(
+    variant: Variant, model_dir: Path, device: torch.device, dtype: torch.dtype | None
+) -> Loaded:
     model = load_realtime(model_dir, device=device, dtype=dtype)
     config, prompt = model.config, RealtimePrompt.from_checkpoint(model_dir)
     return Loaded(
+        variant=variant,
         n_vq=config.n_vq,
+        codebook_size=prompt.audio_pad,
         backbone=config.backbone,
         layout=TextLayout(
             prefill_ids=prompt.prefill_text_len,
@@ -62,7 +60,7 @@ def _load_realtime(model_dir: Path, device: torch.device, dtype: torch.dtype | N
             text_vocabulary=config.text_vocabulary,
             audio_vocabulary=config.audio_vocabulary,
         ),
-        sampling_defaults=_sampling_defaults(model_dir, REALTIME_SAMPLING),
+        sampling_defaults=_sampling_defaults(model_dir, variant),
         new_runner=lambda slots, positions, deterministic: RealtimeRunner(
             model, slots, positions, deterministic=deterministic
         ),
@@ -84,11 +82,15 @@ class DelayLayout(PromptLayout):
         return value
 
 
-def _load_delay(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
+def _load_delay(
+    variant: Variant, model_dir: Path, device: torch.device, dtype: torch.dtype | None
+) -> Loaded:
     model = load_delay(model_dir, device=device, dtype=dtype)
     form = model.config.form
     return Loaded(
+        variant=variant,
         n_vq=form.n_vq,
+        codebook_size=form.audio_pad,
         backbone=model.config.backbone,
         layout=DelayLayout(
             columns=form.columns,
@@ -96,9 +98,13 @@ def _load_delay(model_dir: Path, device: torch.device, dtype: torch.dtype | None
             audio_vocabulary=form.audio_pad + 1,
             form=form,
         ),
-        sampling_defaults=_sampling_defaults(model_dir, DELAY_SAMPLING),
+        sampling_defaults=_sampling_defaults(model_dir, variant),
         new_runner=lambda slots, positions, deterministic: DelayRunner(
-            model, slots, positions, deterministic=deterministic
+            model,
+            slots,
+            positions,
+            deterministic=deterministic,
+            text_sampling=variant.text_sampling,
         ),
     )
 
@@ -122,20 +128,16 @@ class GlobalLocalLayout(PromptLayout):
         return Drawn(frame=None if ends else value, ends=ends)
 
 
-def _load_local(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
-    model = load_local(model_dir, device=device, dtype=dtype)
-    return _global_local(model, _sampling_defaults(model_dir, LOCAL_SAMPLING))
-
-
-def _load_nano(model_dir: Path, device: torch.device, dtype: torch.dtype | None) -> Loaded:
-    model = load_nano(model_dir, device=device, dtype=dtype)
-    return _global_local(model, _sampling_defaults(model_dir, NANO_SAMPLING))
-
-
-def _global_local(model: GlobalLocalModel, sampling: Sampling) -> Loaded:
+def _load_global_local(
+    variant: Variant, model_dir: Path, device: torch.device, dtype: torch.dtype | None
+) -> Loaded:
+    load = load_nano if variant.name == "nano" else load_local
+    model: GlobalLocalModel = load(model_dir, device=device, dtype=dtype)
     config = model.config
     return Loaded(
+        variant=variant,
         n_vq=config.n_vq,
+        codebook_size=config.codebook_size,
         backbone=config.backbone,
         layout=GlobalLocalLayout(
             columns=1 + config.n_vq,
@@ -143,23 +145,25 @@ def _global_local(model: GlobalLocalModel, sampling: Sampling) -> Loaded:
             audio_vocabulary=config.audio_pad + 1,
             config=config,
         ),
-        sampling_defaults=sampling,
+        sampling_defaults=_sampling_defaults(model_dir, variant),
         new_runner=lambda slots, positions, deterministic: GlobalLocalRunner(
             model, slots, positions, deterministic=deterministic
         ),
     )
 
 
-_LOADERS: dict[str, Callable[[Path, torch.device, torch.dtype | None], Loaded]] = {
+_Load = Callable[[Variant, Path, torch.device, torch.dtype | None], Loaded]
+_LOADERS: dict[str, _Load] = {
     "moss_tts_realtime": _load_realtime,
     "moss_tts_delay": _load_delay,
-    "moss_tts_local": _load_local,
-    "moss_tts_nano": _load_nano,
+    "moss_tts_local": _load_global_local,
+    "moss_tts_nano": _load_global_local,
 }
 
 
-def _sampling_defaults(model_dir: Path, defaults: Sampling) -> Sampling:
-    """What generation_config.json says, over the family's own values."""
+def _sampling_defaults(model_dir: Path, variant: Variant) -> Sampling:
+    """What generation_config.json says, over the model's published values."""
+    defaults = variant.sampling
     if not (model_dir / "generation_config.json").is_file():
         return defaults
     given = read_json(model_dir, "generation_config.json")

@@ -12,6 +12,7 @@ from engine.api import I32Grid, Open, Sampling
 from engine.cache.working_set import WorkingSet
 from engine.models.gpt2 import GPT2Config
 from engine.models.qwen3 import StackConfig
+from engine.models.variants import Variant
 from engine.replies import Drawn
 
 
@@ -67,7 +68,9 @@ class Layout(Protocol):
 class Loaded:
     """A model in memory, whatever its family."""
 
+    variant: Variant
     n_vq: int
+    codebook_size: int
     backbone: StackConfig | GPT2Config
     layout: Layout
     sampling_defaults: Sampling

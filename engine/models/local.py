@@ -12,16 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from engine.api import Sampling
 from engine.checkpoint import load_weights, read_json, tensor_names
 from engine.models.depth import embedding_table
 from engine.models.global_local import GlobalLocalConfig, GlobalLocalModel
 from engine.models.qwen3 import Attend, Qwen3Stack, StackConfig
-
-SAMPLING = Sampling(
-    temperature=1.7, top_p=0.8, top_k=25, repetition_penalty=1.0, repetition_window=0
-)
-"""Published with the model."""
 
 _STOP_HEAD = "local_text_lm_head.weight"
 _FULL_VOCABULARY = frozenset({None, "full_vocab", "full", "full-vocab", "vocab"})

@@ -12,17 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from engine.api import Sampling
 from engine.checkpoint import load_weights, read_json
 from engine.models.depth import embedding_table
 from engine.models.global_local import GlobalLocalConfig, GlobalLocalModel
 from engine.models.gpt2 import GPT2Config, GPT2Stack
 from engine.models.qwen3 import Attend
-
-SAMPLING = Sampling(
-    temperature=0.8, top_p=0.95, top_k=25, repetition_penalty=1.2, repetition_window=0
-)
-"""Published with the model's applications; its own configuration says greedy, which never ends."""
 
 UNUSED_TENSORS = frozenset({"local_transformer.wte.weight"})
 """In some checkpoints, never read by the model."""
