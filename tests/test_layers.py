@@ -72,7 +72,8 @@ LAYERS = {
         ),
         others=(
             *("httpx", "numpy", "opuslib", "prometheus_client", "pydantic", "pydantic_core"),
-            *("safetensors", "soundfile", "soxr", "starlette", "uvicorn", "websockets", "yaml"),
+            *("safetensors", "soundfile", "soxr", "starlette", "tqdm", "uvicorn", "websockets"),
+            "yaml",
         ),
     ),
     "realtime": Layer(ours=()),

@@ -1,4 +1,4 @@
-"""The command line: `moss-realtime serve | say | doctor | finetune | evaluate`."""
+"""The command line: `moss-realtime serve | say | batch | doctor | finetune | evaluate`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -19,6 +20,8 @@ from engine.hub import CheckpointError
 from realtime.protocol.limits import DEFAULT_LIMITS
 from realtime.sdk import MossError
 from realtime.server.app import create_app
+from realtime.server.audio import FORMATS
+from realtime.server.batch import Task, run_batch
 from realtime.server.bridge import EngineError
 from realtime.server.config import CALLER_KEY, ConfigError, ServerConfig, add_arguments, load_config
 from realtime.server.doctor import run_checks
@@ -133,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="moss-realtime", description="A realtime speech server for voice agents."
     )
     commands = parser.add_subparsers(
-        required=True, metavar=" | ".join(("serve", "say", "doctor", *TRAINING))
+        required=True, metavar=" | ".join(("serve", "say", "batch", "doctor", *TRAINING))
     )
     serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
     add_arguments(serve)
@@ -148,12 +151,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_arguments(speak, only=ENGINE_SETTINGS)
     speak.set_defaults(command=_say)
+    _add_batch(commands.add_parser("batch", help="speak each line of a file into its own file"))
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
     add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))
     doctor.set_defaults(command=_doctor)
     for name, (_, purpose) in TRAINING.items():
         commands.add_parser(name, help=purpose)
     return parser
+
+
+def _add_batch(batch: argparse.ArgumentParser) -> None:
+    batch.add_argument(
+        "input", type=Path, help="a JSON object of /v1/audio/speech a line; see --out"
+    )
+    batch.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="directory; a file is named by the line's `id`, else"
+        " its number. What is done there is skipped",
+    )
+    batch.add_argument("--voice", help="of lines that name none")
+    batch.add_argument("--format", default="wav", choices=FORMATS, help="of lines that name none")
+    batch.add_argument("--seed", type=int, default=0, help="of lines that name none")
+    batch.add_argument("--parallel", type=int, default=8, help="lines that are spoken side by side")
+    batch.add_argument(
+        "--server", metavar="URL", help=f"have a server speak; {CALLER_KEY} holds the key it wants"
+    )
+    add_arguments(batch, only=ENGINE_SETTINGS)
+    batch.set_defaults(command=_batch, log_level="warning")  # not between the bar's
 
 
 def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
@@ -179,6 +205,16 @@ def _say(config: ServerConfig, arguments: argparse.Namespace) -> int:
     else:
         say(config, text, output, voice=voice, seed=arguments.seed)
     return 0
+
+
+def _batch(config: ServerConfig, arguments: argparse.Namespace) -> int:
+    if arguments.parallel < 1:
+        raise ConfigError(f"--parallel must be at least 1, not {arguments.parallel}")
+    defaults = {"response_format": arguments.format, "seed": arguments.seed}
+    if arguments.voice:
+        defaults["voice"] = arguments.voice
+    task = Task(arguments.input, arguments.out, defaults, arguments.parallel)
+    return run_batch(config, task, arguments.server, os.environ.get(CALLER_KEY))
 
 
 def _train(module: str, words: Sequence[str]) -> int:

@@ -102,25 +102,25 @@ def too_large(limit_bytes: int) -> ApiError:
     return ApiError(413, "too_large", f"the request is larger than {limit_bytes >> 20} MiB")
 
 
-def parse_json_object(body: bytes) -> dict[str, Any]:
+def parse_json_object(body: bytes, what: str = "the request body") -> dict[str, Any]:
     """Parse a JSON object. Raises `ApiError` 400 that says what is wrong with it."""
     try:
         value = json.loads(body)
     except UnicodeDecodeError as error:
-        raise _bad_json(f"it is not UTF-8 (byte {error.start})") from error
+        raise _bad_json(what, f"it is not UTF-8 (byte {error.start})") from error
     except json.JSONDecodeError as error:
-        raise _bad_json(f"{error.msg}, line {error.lineno} column {error.colno}") from error
+        raise _bad_json(what, f"{error.msg}, line {error.lineno} column {error.colno}") from error
     except RecursionError as error:
-        raise _bad_json("it is nested too deeply") from error
+        raise _bad_json(what, "it is nested too deeply") from error
     except ValueError as error:
-        raise _bad_json(str(error)) from error
+        raise _bad_json(what, str(error)) from error
     if not isinstance(value, dict):
-        raise _bad_json(f"it is {type(value).__name__}, not an object")
+        raise _bad_json(what, f"it is {type(value).__name__}, not an object")
     return value
 
 
-def _bad_json(why: str) -> ApiError:
-    return ApiError(400, "invalid_json", f"the request body cannot be read as JSON: {why}")
+def _bad_json(what: str, why: str) -> ApiError:
+    return ApiError(400, "invalid_json", f"{what} cannot be read as JSON: {why}")
 
 
 def answer(request: Request, error: ApiError) -> Response:

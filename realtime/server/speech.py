@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from realtime.server.readiness import check_ready
 from realtime.server.ref_audio import MAX_REF_BYTES, References
 from realtime.server.resource import resource
 from realtime.server.services import Services
+from realtime.server.speech_batch import BatchEndpoint
 from realtime.server.speech_request import SpeechBody, parse_speech_body
 from realtime.server.speech_response import Speech, SpeechResponse
 from realtime.server.speech_row import SpeechRow
@@ -28,21 +30,37 @@ INLINE_VOICE = "ref_audio"
 
 def routes(services: Services) -> list[BaseRoute]:
     """The route of speech. Raises `ConfigError` for aliases that make no sense."""
-    endpoint = _SpeechEndpoint(services)
-    return [resource("/v1/audio/speech", POST=endpoint.speak)]
+    endpoint = SpeechEndpoint(services)
+    batch = BatchEndpoint(services, endpoint.answer)
+    return [
+        resource("/v1/audio/speech", POST=endpoint.speak),
+        resource("/v1/audio/speech/batch", POST=batch.speak),
+    ]
 
 
-class _SpeechEndpoint:
+class SpeechEndpoint:
+    """Understands requests; the answers speak.
+
+    Raises `ConfigError` for aliases that make no sense.
+    """
+
     def __init__(self, services: Services) -> None:
         self._services = services
         self._aliases = Aliases(services.config)
         self._references = References(services)
 
     async def speak(self, request: Request) -> Response:
-        """Validate all of the request; the response does the rest."""
+        """Read a request from its body."""
         received_at = time.monotonic()
         raw = await read_body(request, MAX_BODY_BYTES)
-        body, text_ids = await off_loop(self._services, self._parse, raw)
+        fields = await off_loop(self._services, parse_json_object, raw)
+        return await self.answer(fields, request_id(request), received_at)
+
+    async def answer(
+        self, fields: dict[str, Any], request_id: str, received_at: float
+    ) -> SpeechResponse:
+        """Validate all of a request; the response does the rest. Raises `ApiError`."""
+        body, text_ids = await off_loop(self._services, self._parse, fields)
         check_ready(self._services)
         model = self._aliases.model(body.model, self._services.bridge.models)
         voice = None
@@ -57,7 +75,7 @@ class _SpeechEndpoint:
 
         speech = Speech(
             received_at=received_at,
-            request_id=request_id(request),
+            request_id=request_id,
             model=model,
             audio_format=body.audio_format,
             sse=body.stream_format == "sse",
@@ -67,8 +85,8 @@ class _SpeechEndpoint:
         )
         return SpeechResponse(self._services, speech)
 
-    def _parse(self, raw: bytes) -> tuple[SpeechBody, tuple[int, ...]]:
-        body = parse_speech_body(parse_json_object(raw))
+    def _parse(self, fields: dict[str, Any]) -> tuple[SpeechBody, tuple[int, ...]]:
+        body = parse_speech_body(fields)
         return body, tuple(self._services.prompt.tokenizer.encode(body.spoken_text))
 
     def _row(

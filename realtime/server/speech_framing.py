@@ -23,6 +23,25 @@ class Outcome:
     audio_ms: int
     ttfa_ms: int
 
+    def fields(self) -> dict[str, Any]:
+        """As answers tell it."""
+        input_tokens = self.text_tokens + self.voice_frames
+        usage = {
+            "input_tokens": input_tokens,
+            "output_tokens": self.frames,
+            "total_tokens": input_tokens + self.frames,
+            "input_token_details": {
+                "text_tokens": self.text_tokens,
+                "audio_tokens": self.voice_frames,
+            },
+        }
+        return {
+            "usage": usage,
+            "finish_reason": self.finish_reason,
+            "audio_duration_ms": self.audio_ms,
+            "ttfa_ms": self.ttfa_ms,
+        }
+
 
 class Framing(Protocol):
     """Turns the parts of an answer into parts of a body."""
@@ -77,22 +96,7 @@ class SseFraming:
         return _event("speech.audio.delta", fields)
 
     def end(self, outcome: Outcome) -> bytes:
-        input_tokens = outcome.text_tokens + outcome.voice_frames
-        usage = {
-            "input_tokens": input_tokens,
-            "output_tokens": outcome.frames,
-            "total_tokens": input_tokens + outcome.frames,
-            "input_token_details": {
-                "text_tokens": outcome.text_tokens,
-                "audio_tokens": outcome.voice_frames,
-            },
-        }
-        extras = {
-            "finish_reason": outcome.finish_reason,
-            "audio_duration_ms": outcome.audio_ms,
-            "ttfa_ms": outcome.ttfa_ms,
-        }
-        return _event("speech.audio.done", {"usage": usage} | extras)
+        return _event("speech.audio.done", outcome.fields())
 
     def failure(self, error: ApiError) -> bytes | None:
         partial = {"partial_audio": True, "action": "discard"}

@@ -42,9 +42,13 @@ class Speech:
 
 
 class SpeechResponse(Response):
-    """Runs a row for as long as its client is there."""
+    """Runs a row for as long as its client is there.
+
+    Once the answer has ended, `ending` says how; it is None when the client left before.
+    """
 
     def __init__(self, services: Services, speech: Speech) -> None:
+        self.ending: Outcome | ApiError | None = None
         self._services = services
         self._speech = speech
         self._samples = 0
@@ -53,7 +57,7 @@ class SpeechResponse(Response):
         """Answer. Raises `ApiError` where nothing was sent yet."""
         status = "failed"
         try:
-            status = await _while_connected(receive, self._answer(send))
+            status = await while_connected(receive, self._answer(send))
         except ClientDisconnect:
             status = "cancelled"
         finally:
@@ -83,8 +87,10 @@ class SpeechResponse(Response):
             body = _Body(send, framing, self._services.config.slow_consumer_s)
             try:
                 done = await self._stream(first, row, writer, body)
-                await body.end(self._outcome(done, voice_frames, ttfa_s))
+                self.ending = self._outcome(done, voice_frames, ttfa_s)
+                await body.end(self.ending)
             except ApiError as error:
+                self.ending = error
                 logger.warning("speech req=%s error=%s", self._speech.request_id, error.message)
                 await body.fail(error)
                 return "failed"
@@ -164,7 +170,7 @@ class _Body:
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def _while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Run `work`; cancel it and raise `ClientDisconnect` once the client has gone."""
     try:
         async with asyncio.TaskGroup() as group:
