@@ -39,7 +39,7 @@ LAYERS = {
         ours=("engine", "kernels"),
         others=(
             *("huggingface_hub", "msgpack", "numpy", "safetensors", "sentencepiece"),
-            *("tokenizers", "torch", "transformers"),
+            *("tokenizers", "torch", "transformers", "wetext"),
         ),
         never=("asyncio", "engine.train"),
     ),
