@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from engine.api import TextSampling
-from engine.models.local import SAMPLING as LOCAL_SAMPLING
-from engine.models.nano import SAMPLING as NANO_SAMPLING
+from engine.models.variants import VARIANTS
 from kernels.philox import uniform
 from tests.engine.models.global_local import GREEDY, Family, family, speak, start
 
@@ -25,7 +24,7 @@ CASES = {
     "nano": ("plain_en", "clone_en", "cont_en", "clone_zh"),
 }
 PENALISED = {"local": ("plain_en_rep1p3", 1.3), "nano": ("plain_en_rep1p2", 1.2)}
-DRAWN = {"local": LOCAL_SAMPLING, "nano": NANO_SAMPLING}
+DRAWN = {name: VARIANTS[name].sampling for name in CASES}
 
 
 @pytest.fixture(scope="module", params=["local", "nano"])
@@ -258,9 +257,9 @@ def test_the_decision_is_drawn_at_its_own_temperature() -> None:
     logits = torch.tensor([0.4, -0.6]).expand(4000, 2)
     frames = torch.arange(1, 4001)
     slots = torch.ones(4000, dtype=torch.int64)
-    cold = dataclasses.replace(LOCAL_SAMPLING, temperature=0.1)
+    cold = dataclasses.replace(DRAWN["local"], temperature=0.1)
     for sampling, text_sampling, temperature in (
-        (LOCAL_SAMPLING, None, 1.0),
+        (DRAWN["local"], None, 1.0),
         (cold, None, 1.0),
         (cold, TextSampling(temperature=3.0), 3.0),
         (GREEDY, TextSampling(temperature=2.0), 2.0),
