@@ -95,8 +95,10 @@ class Open:
 
     `decoder_codes` are the assistant frames kept in this context, in order: the codec goes on after
     them. `generated` are frames of this response that were already made (after an engine restart):
-    frame index and random keys go on after them. `max_frames` caps the response. `text_sampling`
-    None leaves it to the model.
+    frame index and random keys go on after them, and so does the codec. Those before
+    `segment_frame` belong to segments that are over and are in `grid`; the others are of the
+    segment whose ids are all fed again. `chunk_frames` says how many came in each `Frames`; empty,
+    they count as one. `max_frames` caps the response. `text_sampling` None leaves it to the model.
     """
 
     row: int
@@ -111,6 +113,8 @@ class Open:
     max_ahead_ms: int
     max_frames: int
     text_sampling: TextSampling | None = None
+    segment_frame: int = 0
+    chunk_frames: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

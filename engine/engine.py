@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,9 @@ from engine import api
 from engine.cache.kv import join
 from engine.cache.working_set import BLOCK
 from engine.config import EngineConfig
+from engine.out_of_memory import is_out_of_memory
 from engine.parts import load_parts
+from engine.refusal import unfit
 from engine.replies import Drawn
 from engine.row import PARK_REASONS, Row, State
 
@@ -131,8 +134,14 @@ class Engine:
                 self._done(row, "cancelled")
 
     def _open(self, command: api.Open) -> None:
-        refusal = self._refusal(command)
-        if refusal is None and not self.parts.scheduler.enqueue(Row(command, self.parts.layout)):
+        parts = self.parts
+        refusal = unfit(command, parts.info, parts.layout)
+        if self._stop_at is not None:
+            refusal = api.Refused(command.row, "draining", "the engine is stopping", 0)
+        elif command.row in parts.scheduler.rows:
+            message = f"row {command.row} is open"
+            refusal = api.Refused(command.row, "duplicate_row", message, 0)
+        if refusal is None and not parts.scheduler.enqueue(Row(command, parts.layout)):
             refusal = api.Refused(command.row, "overloaded", "all rows are taken", RETRY_AFTER_MS)
         if refusal is not None:
             self._publish(refusal)
@@ -153,28 +162,6 @@ class Engine:
         else:
             self._publish(api.Failed("warm", command.key, problem))
 
-    def _refusal(self, command: api.Open) -> api.Refused | None:
-        info, rows = self.parts.info, len(command.grid)
-        room = rows + self.parts.layout.prefill_ids
-        layout = self.parts.layout
-        problem = layout.problem_with(command.grid) or layout.cannot_open(command.grid)
-        if self._stop_at is not None:
-            return api.Refused(command.row, "draining", "the engine is stopping", 0)
-        if command.model != info.name:
-            message = f"no model {command.model!r}; loaded: {info.name}"
-            return api.Refused(command.row, "unknown_model", message, 0)
-        if command.row in self.parts.scheduler.rows:
-            return api.Refused(command.row, "duplicate_row", f"row {command.row} is open", 0)
-        if room > info.max_grid_rows:
-            message = f"the context has {rows} grid rows; {info.max_grid_rows} is the most"
-            return api.Refused(command.row, "context", message, 0)
-        if problem is not None or command.decoder_codes.shape[1:] != (info.n_vq,):
-            message = problem or f"decoder_codes are {list(command.decoder_codes.shape)}"
-            return api.Refused(command.row, "bad_grid", message, 0)
-        if len(command.generated):
-            return api.Refused(command.row, "unsupported", "resuming a row is not supported", 0)
-        return None
-
     # a row's life
 
     def _place(self, row: Row) -> None:
@@ -185,8 +172,14 @@ class Engine:
         row.reused_rows = len(row.block_keys) * BLOCK
         row.advance(opened.grid[: row.reused_rows])
         row.pending = opened.grid[row.reused_rows :]
+        row.prefilled_to = row.position
         parts.runner.open_row(row.slot, opened)
-        parts.codec.open(row.id, opened.decoder_codes)
+        made = opened.generated[opened.segment_frame :]
+        if len(made) and not self._config.deterministic:
+            row.text.go_on_after(made)
+            row.replay(len(made))
+            parts.runner.recall(row.slot, made)
+        parts.codec.open(row.id, opened.decoder_codes, row.made_chunks())
 
     def _advance_texts(self) -> None:
         """Let rows enter their next segment, and queue the text that may enter the grid."""
@@ -202,6 +195,10 @@ class Engine:
             if row.text.advance():
                 row.begin_segment()
                 self.parts.runner.begin_segment(row.slot)
+                if self._config.deterministic:
+                    # So a row that goes on after a restart, with these segments in its context,
+                    # has the same bits.
+                    row.pending = join([row.take_back_steps(), row.pending])
             opening = row.text.opening_rows()
             if opening is not None:
                 self._resume(row, State.PREFILLING)
@@ -224,8 +221,13 @@ class Engine:
     def _prefilled(self, row: Row, piece: api.I32Grid) -> None:
         row.advance(piece)
         row.prefilled_rows += len(piece)
-        if not len(row.pending):
-            row.block_keys = self.parts.cache.keep(row.slot, join(row.grid), row.block_keys)
+        if len(row.pending):
+            return
+        row.prefilled_to = row.position
+        row.block_keys = self.parts.cache.keep(row.slot, join(row.grid), row.block_keys)
+        if row.text.is_speaking and row.segment_frames:
+            row.enter(State.SPEAKING)  # the last frame that was made before is fed next
+        else:
             row.wants_draw = row.text.is_speaking
 
     def _speak(self) -> bool:
@@ -246,6 +248,9 @@ class Engine:
         info = self.parts.info
         row.wants_draw = False
         row.enter(State.SPEAKING)
+        if row.is_replaying:
+            row.replay(1)
+            return
         if drawn.ends:
             self._end_segment(row, row.text.close())
             return
@@ -256,7 +261,9 @@ class Engine:
             self.parts.codec.push(row.id, drawn.frame)
         if drawn.cuts:
             self.parts.codec.cut(row.id)
-        if row.frames >= row.opened.max_frames or row.text.over_budget(row.frames, info.frame_ms):
+        if row.frames >= row.opened.max_frames or row.text.over_budget(
+            row.new_frames, info.frame_ms
+        ):
             row.stop_reason = "max_audio"
         elif row.position >= info.max_grid_rows:
             row.stop_reason = "context"
@@ -306,6 +313,8 @@ class Engine:
 
     def _room_frames(self, row: Row) -> float:
         """Frames that may be made before the listener is `max_ahead_ms` behind."""
+        if row.is_replaying:
+            return math.inf
         info = self.parts.info
         # With a fixed chunk schedule a paused row's pending frames stay, so only those that have
         # left count: otherwise row and listener could wait for each other.
@@ -329,10 +338,15 @@ class Engine:
 
     @contextlib.contextmanager
     def _failing(self, rows: Sequence[Row]) -> Iterator[None]:
-        """An error in here ends these rows, and no others."""
+        """An error in here ends these rows, and no others, unless memory has run out.
+
+        Then the process must end: what is left of it cannot be trusted, and the next one goes on.
+        """
         try:
             yield
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             log.exception("rows=%s failed", [row.id for row in rows])
             for row in rows:
                 if row.id in self.parts.scheduler.rows:

@@ -102,7 +102,7 @@ class _Row:
         self.published_frames = self.frames
         self.segments = deque([_Segment()])
         self.segment_index = 0
-        self.segment_start = self.frames
+        self.segment_start = command.segment_frame
         self.text_ids = 0
         self.played_samples = 0
         self.parked: ParkReason | None = None

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, SegmentReason
+from engine.api import I32Grid, SegmentReason, U16Codes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +37,16 @@ class GridShape:
         ):
             if part.size and not 0 <= part.min() <= part.max() < size:
                 return f"{name}s are 0..{size - 1}; the grid has {part.min()}..{part.max()}"
+        return None
+
+    def problem_with_made(self, generated: U16Codes, segment_frame: int) -> str | None:
+        """What makes frames of a response unfit to go on after, if anything does."""
+        if generated.shape[1:] != (self.columns - 1,):
+            return f"generated is {list(generated.shape)}, expected [n, {self.columns - 1}]"
+        if generated.size and generated.max() >= self.audio_vocabulary:
+            return f"codes are 0..{self.audio_vocabulary - 1}; generated has {generated.max()}"
+        if not 0 <= segment_frame <= len(generated):
+            return f"segment_frame is {segment_frame}; there are {len(generated)} frames"
         return None
 
 
@@ -104,6 +114,8 @@ class PromptLayout(GridShape):
     """How a model takes a whole prompt."""
 
     prefill_ids: int = 1  # grid rows that a reply needs beyond its prompt, at least
+
+    can_go_on = False
 
     def cannot_open(self, grid: I32Grid) -> str | None:
         """What makes a grid that fits no prompt of a reply, if anything does."""

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import Counts, I32Grid, Open, ParkReason, SegmentReason
+from engine.api import Counts, I32Grid, Open, ParkReason, SegmentReason, U16Codes
 from engine.models.interface import Layout
 
 
@@ -43,13 +43,14 @@ class Row:
         self.block_keys: list[bytes] = []  # blocks this row refers to
         self.wants_draw = False  # a hidden state waits, from which the next frame is drawn
         self.codes: NDArray[np.int64] = np.zeros(0, np.int64)  # of the last frame
-        self.frames = 0
-        self.segment_first_frame = 0
+        self.frames = opened.segment_frame
+        self.segment_first_frame = opened.segment_frame
         self.heard_samples = 0
         self.segment_reason: SegmentReason = "eos"
         self.stop_reason = ""  # why the response ends before its text
         self.reused_rows = 0
         self.prefilled_rows = 0
+        self.prefilled_to = 0  # position up to which no step has appended anything
         self.steps = 0
         self.queue_ms = 0.0
         self._parked_ms: dict[ParkReason, float] = {"text": 0.0, "flow": 0.0}
@@ -59,6 +60,32 @@ class Row:
     def segment_frames(self) -> int:
         """Frames of the current segment so far."""
         return self.frames - self.segment_first_frame
+
+    @property
+    def new_frames(self) -> int:
+        """Frames since the segments that were in the grid when the row opened."""
+        return self.frames - self.opened.segment_frame
+
+    @property
+    def is_replaying(self) -> bool:
+        """The next frame is one that the listener has already."""
+        return self.frames < len(self.opened.generated)
+
+    def made_chunks(self) -> list[U16Codes]:
+        """The frames that the listener has already, as they came."""
+        ends = np.cumsum(self.opened.chunk_frames, dtype=np.int64)
+        return [chunk for chunk in np.split(self.opened.generated, ends) if len(chunk)]
+
+    def replay(self, frames: int) -> None:
+        """The next `frames` frames are those that were made before."""
+        self.frames += frames
+        self.codes = self.opened.generated[self.frames - 1].astype(np.int64)
+
+    def take_back_steps(self) -> I32Grid:
+        """Forget the grid rows that steps have appended, and return them."""
+        grid = np.concatenate(self.grid)
+        self.grid, self.position = [grid[: self.prefilled_to]], self.prefilled_to
+        return grid[self.prefilled_to :]
 
     def enter(self, state: State) -> None:
         """Change state, and count the time spent in the one that is left."""

@@ -92,6 +92,12 @@ class Sampler:
         frames = segment_frames.to(torch.int32)[:, None].expand_as(codes)
         self.last_drawn.view(-1).index_copy_(0, places.view(-1), frames.reshape(-1))
 
+    def recall(self, slot: int, codes: Tensor) -> None:
+        """Remember codes i64 [m, n_vq] as those of the segment's first m frames."""
+        history = self.last_drawn[slot]
+        frames = torch.arange(len(codes), dtype=torch.int32, device=codes.device)
+        history.scatter_reduce_(1, codes.T, frames.expand(len(history), -1), "amax")
+
     def _bound_top_k(self) -> None:
         values = self._top_k.values()
         self.max_top_k = max(values, default=None) if 0 not in values else None

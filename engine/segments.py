@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, SegmentReason
+from engine.api import I32Grid, SegmentReason, U16Codes
 from engine.guard import over_budget
 from engine.replies import Drawn, GridShape
 
@@ -22,6 +22,8 @@ class TextLayout(GridShape):
     audio_pad: int
     audio_bos: int
     audio_eos: int
+
+    can_go_on = True
 
     def cannot_open(self, grid: I32Grid) -> str | None:
         """Text may follow any context that fits the model."""
@@ -59,7 +61,15 @@ class Segments:
         self.ended = False
         self._started = False
         self._over = False
+        self._made: U16Codes = np.zeros((0, layout.columns - 1), np.uint16)
         self._segments = deque([_Segment(prefix=np.zeros((0, layout.columns), np.int32))])
+
+    def go_on_after(self, made: U16Codes) -> None:
+        """The first segment has the frames `made` [m, n_vq] already, before its ids are fed again.
+
+        All but the last enter the grid with its first ids; the next step feeds the last one.
+        """
+        self._made = made[:-1]
 
     def feed(self, ids: tuple[int, ...]) -> None:
         """Ids of the segment that is being written."""
@@ -83,15 +93,18 @@ class Segments:
         The row of the last of these ids carries the begin-of-audio code: its hidden state gives the
         first frame.
         """
-        segment, layout = self._segments[0], self.layout
-        enough = len(segment.ids) >= layout.prefill_ids or (segment.closed and segment.ids)
+        segment, layout, made = self._segments[0], self.layout, self._made
+        most = layout.prefill_ids + len(made)
+        enough = len(segment.ids) >= most or (segment.closed and segment.ids)
         if self._started or self._over or not enough:
             return None
-        first = segment.ids[: layout.prefill_ids]
-        rows = np.full((len(first), layout.columns), layout.audio_pad, np.int32)
-        rows[:, 0] = first
-        rows[-1, 1] = layout.audio_bos
-        self.consumed = len(first)
+        first = len(segment.ids[: layout.prefill_ids])
+        rows = np.full((first + len(made), layout.columns), layout.audio_pad, np.int32)
+        ids = segment.ids[: len(rows)]
+        rows[:, 0] = ids + [layout.pad_id] * (len(rows) - len(ids))
+        rows[first - 1, 1] = layout.audio_bos
+        rows[first:, 1:] = made
+        self.consumed, self._made = len(ids), made[:0]
         self._started = True
         return np.concatenate([segment.prefix, rows])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,7 +29,7 @@ class _Voice:
     """One row's place in the codec."""
 
     slot: int
-    replay: U16Codes  # [F, n_vq] earlier frames that are still to be decoded, unheard
+    replay: deque[U16Codes]  # chunks [n, n_vq] that are still to be decoded, unheard
     discontinuity: bool
     pending: list[NDArray[np.int64]] = dataclasses.field(default_factory=list)  # each [n_vq]
     first_frame: int = 0  # of `pending`
@@ -70,26 +70,40 @@ class CodecStage:
         """Slots that a row holds."""
         return len(self._voices)
 
-    def open(self, row: int, earlier: U16Codes) -> None:
+    def open(self, row: int, earlier: U16Codes, made: Sequence[U16Codes] = ()) -> None:
         """Give a row a decoder state that has decoded `earlier` u16 [F, n_vq], or will have.
 
-        There must be an idle slot: the engine has at least as many slots as rows.
+        `made` are the chunks of the row's response that its listener has already. There must be an
+        idle slot: the engine has at least as many slots as rows.
         """
-        earlier = earlier[(earlier < self._codebook_size).all(1)]
-        slot = self._find(earlier)
+        known = self._audible(np.concatenate([earlier, *made]))
+        slot = self._find(known)
         discontinuity = False
+        replay: list[U16Codes] = []
         if slot is None:
             slot = self._idle[0]
             self._stream.reset(slot)
             self._decoded[slot] = []
-            discontinuity = not self._deterministic and len(earlier) > REPLAY_FRAMES
-            replay = earlier[-REPLAY_FRAMES:] if discontinuity else earlier
+            discontinuity = not self._deterministic and len(known) > REPLAY_FRAMES
+            if self._deterministic:
+                replay = [*self._chunks(self._audible(earlier)), *map(self._audible, made)]
+            else:
+                replay = self._chunks(known[-REPLAY_FRAMES:])
         else:
-            self._stream.rewind(slot, len(earlier))
-            self._decoded[slot] = [earlier]
-            replay = earlier[:0]
+            self._stream.rewind(slot, len(known))
+            self._decoded[slot] = [known]
         self._idle.remove(slot)
-        self._voices[row] = _Voice(slot, replay, discontinuity)
+        voice = self._voices[row] = _Voice(slot, deque(filter(len, replay)), discontinuity)
+        voice.first_frame = sum(map(len, made))
+        # Whoever lost the engine wants sound soon, so the ramp begins anew.
+        voice.chunk = len(made) if self._deterministic else 0
+
+    def _audible(self, codes: U16Codes) -> U16Codes:
+        return codes[(codes < self._codebook_size).all(1)]
+
+    def _chunks(self, codes: U16Codes) -> list[U16Codes]:
+        most = self._ramp_frames[-1]
+        return [codes[start : start + most] for start in range(0, len(codes), most)]
 
     def close(self, row: int) -> None:
         """The row leaves; its decoder state stays for the dialogue's next reply."""
@@ -154,10 +168,8 @@ class CodecStage:
         return events
 
     def _next_chunk(self, row: int, voice: _Voice, next_frame_ms: float) -> _Chunk | None:
-        most = self._ramp_frames[-1]
-        if len(voice.replay):
-            audible, voice.replay = voice.replay[:most].astype(np.int64), voice.replay[most:]
-            return _Chunk(row, voice, audible, None, 0)
+        if voice.replay:
+            return _Chunk(row, voice, voice.replay.popleft().astype(np.int64), None, 0)
         wanted = self._ramp_frames[min(voice.chunk, len(self._ramp_frames) - 1)]
         ready = self._joined_frames(voice)
         if not ready or (ready < wanted and not self._leaves_early(voice, next_frame_ms)):
@@ -216,8 +228,11 @@ class CodecStage:
         return events
 
     def _find(self, earlier: U16Codes) -> int | None:
-        """The idle slot that has decoded `earlier` and can be set back to its end."""
-        if not len(earlier):
+        """The idle slot that has decoded `earlier` and can be set back to its end.
+
+        Where every bit counts there is none: its chunks may have been others than a replay's.
+        """
+        if not len(earlier) or self._deterministic:
             return None
         for slot in reversed(self._idle):
             decoded = self._decoded[slot]

@@ -16,6 +16,7 @@ import torch
 
 from engine.api import Encode, Encoded, F32Samples, Failed, U16Codes
 from engine.codec.stream import EncoderStream
+from engine.out_of_memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +146,8 @@ class EncodeStage:
         try:
             codes = self._codes(batch, pieces, frames)
         except Exception as error:  # what is broken must not stop the engine
+            if is_out_of_memory(error):
+                raise
             log.exception("encode_streams=%s failed", [stream.id for stream in batch])
             return [self._failed(stream, error) for stream in batch]
         return [self._encoded(stream, new) for stream, new in zip(batch, codes, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from engine.api import I32Grid, Open, Sampling
+from engine.api import I32Grid, Open, Sampling, U16Codes
 from engine.cache.working_set import WorkingSet
 from engine.models.gpt2 import GPT2Config
 from engine.models.qwen3 import StackConfig
@@ -31,6 +31,9 @@ class Runner(Protocol):
     def begin_segment(self, slot: int) -> None:
         """The row goes on to the next segment of its text."""
 
+    def recall(self, slot: int, codes: U16Codes) -> None:
+        """These are the segment's first frames, drawn before the row took the slot."""
+
     def prefill(self, slot: int, start: int, rows: I32Grid) -> None:
         """Append grid rows at position `start`."""
 
@@ -51,11 +54,18 @@ class Layout(Protocol):
     prefill_ids: int
     text_vocabulary: int
 
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a row may begin with frames that were made before."""
+
     def problem_with(self, grid: I32Grid) -> str | None:
         """What makes a grid unfit for the model, if anything does."""
 
     def cannot_open(self, grid: I32Grid) -> str | None:
         """What makes a fitting grid no prompt, if anything does."""
+
+    def problem_with_made(self, generated: U16Codes, segment_frame: int) -> str | None:
+        """What makes frames of a response unfit to go on after, if anything does."""
 
     def new_text(self) -> Any:
         """The text of a row that opens."""

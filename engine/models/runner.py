@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, Open, Sampling
+from engine.api import I32Grid, Open, Sampling, U16Codes
 from engine.cache.working_set import SCRATCH_SLOT, WorkingSet
 from engine.models.gpt2 import GPT2Config
 from engine.models.qwen3 import StackConfig
@@ -71,6 +71,10 @@ class BatchRunner:
     def begin_segment(self, slot: int) -> None:
         """The penalty history starts over."""
         self.sampler.forget(slot)
+
+    def recall(self, slot: int, codes: U16Codes) -> None:
+        """Fill the penalty history with the segment's first frames u16 [m, n_vq]."""
+        self.sampler.recall(slot, torch.from_numpy(codes.astype(np.int64)).to(self.device))
 
     @torch.inference_mode()
     def prefill(self, slot: int, start: int, rows: I32Grid) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable
@@ -33,6 +34,8 @@ from engine.api import (
     U16Codes,
 )
 from realtime.server.engine_process import EngineLink
+from realtime.server.progress import Progress
+from realtime.session.restarts import RESTARTED, Restarts
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +44,28 @@ Listener = Callable[[RowEvent], None]
 EncodeListener = Callable[[Encoded | Failed], None]
 ENCODE_PIECE_SAMPLES = 1 << 16
 RESTART_RETRY_MS = 2000
+RESTART_WAIT_S = 30.0
+"""How long what was under way when the engine died waits for the next engine."""
 
 
 class EngineError(RuntimeError):
     """The engine cannot do what was asked; the message is safe to show."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Encoding:
+    """An encode stream, with all that the engine was given of it: the next one may need it."""
+
+    listener: EncodeListener
+    given: list[Encode] = dataclasses.field(default_factory=list)
+    frames: int = 0  # that the listener has
+    restarts: Restarts = dataclasses.field(default_factory=Restarts)
+
+    def unheard(self, event: Encoded) -> Encoded:
+        """The part of an event that the listener does not have."""
+        known = max(0, self.frames - event.first_frame)
+        codes = event.codes[known:]
+        return dataclasses.replace(event, first_frame=event.first_frame + known, codes=codes)
 
 
 class EngineBridge:
@@ -57,11 +78,11 @@ class EngineBridge:
         self._loop: asyncio.AbstractEventLoop
         self._ids = itertools.count(1)
         self._listeners: dict[int, Listener] = {}
-        self._encodings: dict[int, EncodeListener] = {}
+        self._encodings: dict[int, _Encoding] = {}
         self._ready = asyncio.Event()
         self._startup_error = ""
         self._up = False
-        self._progress_at = 0.0
+        self._progress: Progress
 
     def start(self) -> None:
         """Start the engine; `ready` waits for it."""
@@ -91,7 +112,7 @@ class EngineBridge:
 
     def progress_age_s(self) -> float:
         """Seconds since the engine last showed that it moves; infinite before it is up."""
-        return self._loop.time() - self._progress_at if self._up else float("inf")
+        return self._progress.age_s() if self._up else float("inf")
 
     def new_id(self) -> int:
         """Return an id for a row or an encode stream, never used before."""
@@ -103,8 +124,26 @@ class EngineBridge:
             message = "the engine is starting; try again shortly"
             refused = Refused(command.row, "overloaded", message, RESTART_RETRY_MS)
             self._loop.call_soon(self._deliver, refused)
-        else:
+            return
+        if isinstance(command, Encode) and command.stream in self._encodings:
+            self._encodings[command.stream].given.append(command)
+        self._link.submit(command)
+
+    def reopen(self, command: Open) -> None:
+        """Go on with a row whose engine died: it waits for the next one, if one comes.
+
+        Refused as `engine_restarted` when none does.
+        """
+        if self._link.restarts:
             self._link.submit(command)
+            self._loop.call_later(RESTART_WAIT_S, self._give_up_row, command.row)
+        else:
+            self._loop.call_soon(self._give_up_row, command.row)
+
+    def _give_up_row(self, row: int) -> None:
+        if row in self._listeners and not self._up:
+            self._link.submit(Cancel(row))
+            self._deliver(Refused(row, RESTARTED, "the engine did not come back", 0))
 
     def listen(self, row: int, callback: Listener) -> None:
         """Call `callback` with every event of the row, up to its `Done` or `Refused`."""
@@ -145,7 +184,7 @@ class EngineBridge:
 
     def listen_encoding(self, stream: int, callback: EncodeListener) -> None:
         """Call `callback` with what becomes of an encode stream, up to its end or its failure."""
-        self._encodings[stream] = callback
+        self._encodings[stream] = _Encoding(callback)
 
     def cancel_encoding(self, stream: int) -> None:
         """Forget an encode stream."""
@@ -158,26 +197,22 @@ class EngineBridge:
     def _on_event(self, event: Event) -> None:
         match event:
             case Stats():
-                self._note_progress(event)
+                self._progress.note(event)
+                self.stats = event
             case Ready():
-                self.models, self._up, self._progress_at = event.models, True, self._loop.time()
+                self.models, self._up = event.models, True
+                self._progress = Progress(self._loop.time)
                 self._ready.set()
             case Encoded():
-                self._on_encoding(event.stream, event, event.end)
+                self._on_encoded(event)
             case Failed(what="process"):
                 self._on_death(event.error)
             case Failed(what="encode"):
-                self._on_encoding(int(event.id), event, True)
+                self._on_encoding_failed(int(event.id), event.error)
             case Failed():
                 logger.warning("engine what=%s id=%s error=%r", event.what, event.id, event.error)
             case _:
                 self._deliver(event)
-
-    def _note_progress(self, stats: Stats) -> None:
-        # An idle engine has nothing to make progress with: its heartbeat is enough.
-        if not stats.rows_running or not self.stats or stats.progress != self.stats.progress:
-            self._progress_at = self._loop.time()
-        self.stats = stats
 
     def _deliver(self, event: RowEvent) -> None:
         ended = isinstance(event, Done | Refused)
@@ -185,22 +220,42 @@ class EngineBridge:
         if listener:
             listener(event)
 
-    def _on_encoding(self, stream: int, event: Encoded | Failed, ended: bool) -> None:
-        listeners = self._encodings
-        listener = listeners.pop(stream, None) if ended else listeners.get(stream)
-        if listener:
-            listener(event)
+    def _on_encoded(self, event: Encoded) -> None:
+        encoding = self._encodings.get(event.stream)
+        if encoding is None:
+            return
+        if event.end:
+            del self._encodings[event.stream]
+        unheard = encoding.unheard(event)
+        encoding.frames += len(unheard.codes)
+        if len(unheard.codes) or event.end:
+            encoding.listener(unheard)
+
+    def _on_encoding_failed(self, stream: int, error: str) -> None:
+        if encoding := self._encodings.pop(stream, None):
+            encoding.listener(Failed("encode", str(stream), error))
 
     def _on_death(self, reason: str) -> None:
+        """Tell the rows, whose listeners have what is needed to go on, and encode anew."""
         self._up, self.stats = False, None
         if not self.models:
             self._startup_error = reason
             self._ready.set()
-        error = f"engine_restarted: {reason}"
+        error = f"{RESTARTED}: {reason}"
         for row in list(self._listeners):
             # An `Open` sent between the death and this news went to the next engine.
             self._link.submit(Cancel(row))
             self._deliver(Done(row, "failed", error, Counts()))
-        for stream in list(self._encodings):
+        for stream, encoding in list(self._encodings.items()):
             self._link.submit(CancelEncode(stream))
-            self._on_encoding(stream, Failed("encode", str(stream), error), True)
+            if self._link.restarts and encoding.restarts.allow(encoding.frames):
+                for command in encoding.given:
+                    self._link.submit(command)
+                self._loop.call_later(RESTART_WAIT_S, self._give_up_encoding, stream, error)
+            else:
+                self._on_encoding_failed(stream, error)
+
+    def _give_up_encoding(self, stream: int, error: str) -> None:
+        if stream in self._encodings and not self._up:
+            self._link.submit(CancelEncode(stream))
+            self._on_encoding_failed(stream, error)

@@ -90,7 +90,7 @@ class ServerConfig:
     )
     slow_consumer_s: float = _setting(15.0, "close a socket that takes nothing for this long")
     max_queued_bytes: int = _setting(8 << 20, "close a socket with more sound waiting than this")
-    stuck_after_s: float = _setting(10.0, "not ready when the engine made no progress this long")
+    stuck_after_s: float = _setting(10.0, "restart an engine that made no progress this long")
     drain_s: float = _setting(10.0, "time for responses to finish at shutdown")
     audio_threads: int = _setting(2, "threads for Opus, resampling and file formats")
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "what to log")

@@ -15,22 +15,28 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from engine.api import Command, Event, Failed, Ready, Stop
+from engine.api import Command, Event, Failed, Ready, Stats, Stop
 from engine.host import AnyEngine, Inbox, read_frame, write_frame
+from realtime.server.progress import Progress
 
 logger = logging.getLogger(__name__)
 
 Publish = Callable[[Event], None]
 STOP_GRACE_S = 10.0
+WATCH_S = 0.25
 FIRST_RESTART_DELAY_S = 0.5
 MAX_RESTART_DELAY_S = 30.0
 
 
 class EngineLink(Protocol):
     """What the bridge needs of an engine, wherever it runs."""
+
+    restarts: bool
+    """Whether another engine follows one that died after it was ready."""
 
     def start(self, publish: Publish) -> None:
         """Start it; `publish` gets its events. A `Failed("process")` says that it died."""
@@ -44,6 +50,8 @@ class EngineLink(Protocol):
 
 class LocalEngine:
     """An engine object on a thread of this process."""
+
+    restarts = False
 
     def __init__(self, build: Callable[[Publish], AnyEngine]) -> None:
         self._build = build
@@ -79,18 +87,43 @@ class LocalEngine:
 class _Child:
     popen: subprocess.Popen[bytes]
     sock: socket.socket
-    ready: bool = False
+    progress: Progress | None = None  # once it is ready
     last_words: str = ""
+    gone: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has ever served."""
+        return self.progress is not None
+
+    def note(self, event: Event) -> None:
+        """Take what an event says of the child itself."""
+        if isinstance(event, Ready):
+            self.progress = Progress(time.monotonic)
+        elif isinstance(event, Stats) and self.progress:
+            self.progress.note(event)
+
+    def kill_if_stuck(self, stuck_after_s: float) -> None:
+        """Watch it until it is gone."""
+        while not self.gone.wait(min(WATCH_S, stuck_after_s / 4)):
+            if self.progress and self.progress.age_s() > stuck_after_s:
+                self.last_words = f"it made no progress for {stuck_after_s:g} s"
+                self.popen.kill()
+                return
 
 
 class EngineProcess:
-    """`engine.host` as a child process, started anew whenever it dies.
+    """`engine.host` as a child process, started anew whenever it dies or gets stuck.
 
-    A child that dies before the first one was ever ready (a bad checkpoint, say) stays dead.
+    Stuck is a child that served and then made no progress for `stuck_after_s`. A child that dies
+    before the first one was ever ready (a bad checkpoint, say) stays dead.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    restarts = True
+
+    def __init__(self, config: dict[str, Any], stuck_after_s: float = 10.0) -> None:
         self._config = json.dumps(config)
+        self._stuck_after_s = stuck_after_s
         self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._child: _Child | None = None
         self._stopping = threading.Event()
@@ -152,17 +185,23 @@ class EngineProcess:
     def _read_until_death(self, child: _Child, publish: Publish) -> None:
         outbox = self._outbox
         writer = threading.Thread(target=_write, args=(child.sock, outbox), name="engine-writer")
+        watch = threading.Thread(
+            target=child.kill_if_stuck, args=(self._stuck_after_s,), name="engine-watch"
+        )
         writer.start()
+        watch.start()
         while (event := read_frame(child.sock)) is not None:
             if isinstance(event, Failed) and event.what == "process":
                 child.last_words = event.error
                 continue
-            child.ready = child.ready or isinstance(event, Ready)
+            child.note(event)
             publish(event)
+        child.gone.set()
         # Whatever is submitted from here on, before anyone hears of the death, is for the next one.
         self._outbox = queue.SimpleQueue()
         outbox.put(None)
         writer.join()
+        watch.join()
         child.sock.close()
         child.popen.wait()
 

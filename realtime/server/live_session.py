@@ -39,6 +39,7 @@ from realtime.session.effects import (
     Effect,
     EndInput,
     Listen,
+    Reopen,
     Send,
     SendAudio,
     ToEngine,
@@ -239,6 +240,8 @@ class LiveSession:
                     self._writer.drop(stream)
                 case ToEngine(command):
                     bridge.send(command)
+                case Reopen(command):
+                    bridge.reopen(command)
                 case Listen(row):
                     bridge.listen(row, self._events.put_nowait)
                 case DecodeInput(stream, packets):

@@ -72,7 +72,9 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
     keys = read_api_keys(config)
     model_dir = hub.resolve(config.model)
     prompt = RealtimePrompt.from_checkpoint(model_dir)
-    bridge = EngineBridge(link or EngineProcess(engine_settings(config, model_dir, prompt)))
+    if link is None:
+        link = EngineProcess(engine_settings(config, model_dir, prompt), config.stuck_after_s)
+    bridge = EngineBridge(link)
     sessions = Sessions(max_detached=config.max_sessions)
     return Services(
         config=config,

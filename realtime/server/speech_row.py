@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from types import TracebackType
 
@@ -23,15 +24,17 @@ from engine.api import (
 )
 from realtime.server.bridge import EngineBridge, RowEvent
 from realtime.server.errors import ApiError
+from realtime.session.restarts import RESTARTED, Restarts
 
 MAX_AHEAD_MS = 30_000
 """How far the row may run ahead of a client that reads slowly, before it is parked."""
 
-RESTARTED = "engine_restarted"
-
 
 class SpeechRow:
-    """Opens the row on entry, and cancels it on exit unless it has ended."""
+    """Opens the row on entry, and cancels it on exit unless it has ended.
+
+    If the engine dies, the next one goes on with it.
+    """
 
     def __init__(
         self,
@@ -49,6 +52,8 @@ class SpeechRow:
         self._text_ids = text_ids
         self._events: asyncio.Queue[RowEvent] = asyncio.Queue()
         self._ended = False
+        self._restarts = Restarts()
+        self._played_samples = 0
         self._open = Open(
             row=bridge.new_id(),
             model=model.name,
@@ -64,11 +69,14 @@ class SpeechRow:
         )
 
     def __enter__(self) -> SpeechRow:
-        row = self._open.row
-        self._bridge.listen(row, self._events.put_nowait)
-        for command in (self._open, Feed(row, self._text_ids), End(row)):
-            self._bridge.send(command)
+        self._bridge.listen(self._open.row, self._events.put_nowait)
+        self._bridge.send(self._open)
+        self._feed()
         return self
+
+    def _feed(self) -> None:
+        self._bridge.send(Feed(self._open.row, self._text_ids))
+        self._bridge.send(End(self._open.row))
 
     def __exit__(
         self,
@@ -88,14 +96,31 @@ class SpeechRow:
         while True:
             event = await self._events.get()
             match event:
-                case Frames() if len(event.pcm):
-                    return event
+                case Frames():
+                    made = np.concatenate([self._open.generated, event.codes])
+                    sizes = (*self._open.chunk_frames, len(event.codes))
+                    self._open = dataclasses.replace(self._open, generated=made, chunk_frames=sizes)
+                    if len(event.pcm):
+                        return event
+                case Done() if event.error.startswith(RESTARTED) and self._may_go_on():
+                    self._go_on()
                 case Done() | Refused():
                     self._ended = True
                     return _good_end(event)
 
+    def _may_go_on(self) -> bool:
+        return self._restarts.allow(len(self._open.generated))
+
+    def _go_on(self) -> None:
+        self._open = dataclasses.replace(self._open, row=self._bridge.new_id())
+        self._bridge.listen(self._open.row, self._events.put_nowait)
+        self._bridge.reopen(self._open)
+        self._feed()
+        self.played(self._played_samples)
+
     def played(self, samples: int) -> None:
         """Say how many samples the client has taken so far."""
+        self._played_samples = samples
         self._bridge.send(Played(self._open.row, samples, time.monotonic_ns()))
 
 
@@ -106,8 +131,7 @@ def _good_end(event: Done | Refused) -> Done:
         raise ApiError(503, "draining", "the server is shutting down", retry_after_s=2)
     if event.reason == "failed":
         if event.error.startswith(RESTARTED):
-            message = "the engine failed and is being restarted; try again"
-            raise ApiError(503, RESTARTED, message, retry_after_s=2)
+            raise _restarted()
         raise ApiError(500, "generation_failed", f"the engine failed: {event.error}")
     return event
 
@@ -117,4 +141,11 @@ def _refusal(event: Refused) -> ApiError:
         retry_after_s = max(1, -(-event.retry_after_ms // 1000))
         message = f"the server is at capacity ({event.message}); try again shortly"
         return ApiError(429, "overloaded", message, retry_after_s=retry_after_s)
+    if event.code == RESTARTED:
+        return _restarted()
     return ApiError(400, event.code, event.message)
+
+
+def _restarted() -> ApiError:
+    message = "the engine failed and is being restarted; try again"
+    return ApiError(503, RESTARTED, message, retry_after_s=2)

@@ -199,5 +199,5 @@ class BargeIn:
         if response.playback.done:
             late.pop(response.request.item_id, None)
         if running and running.is_running and running.request.acknowledged:
-            samples = int(position_ms * self._clock.model.rate_hz / 1000)
+            samples = self._clock.samples(position_ms)
             self._emitter.command(Played(running.request.row, samples, now_ms * 1_000_000))

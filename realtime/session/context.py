@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from engine.api import I32Grid, Open, Warm
@@ -9,7 +11,7 @@ from engine.models.realtime_prompt import RealtimePrompt, Turn
 from realtime.protocol.messages import ItemDeleted, Warned
 from realtime.session.emitter import Emitter
 from realtime.session.history import History
-from realtime.session.response import Request
+from realtime.session.response import Request, Response
 from realtime.session.settings import SessionConfig, Settings, Voice
 from realtime.session.sound import FrameClock
 
@@ -83,6 +85,27 @@ class ModelContext:
             prebuffer_ms=self._config.prebuffer_ms,
             max_ahead_ms=request.max_ahead_ms,
             max_frames=request.max_frames,
+        )
+
+    def going_on(self, response: Response) -> Open:
+        """Return the command that goes on with a response in another engine.
+
+        What it has said so far is a turn of the context, segment by segment.
+        """
+        assert response.opening
+        grid, segment_frame = [response.opening.grid], 0
+        for part in response.parts():
+            if part.whole:
+                grid.append(self._prompt.assistant_turn(part.ids, part.codes, self._layout))
+                grid.append(self._prompt.assistant_header(False, self._layout))
+                segment_frame += len(part.codes)
+        return dataclasses.replace(
+            response.opening,
+            row=response.request.row,
+            grid=np.concatenate(grid),
+            generated=response.codes,
+            segment_frame=segment_frame,
+            chunk_frames=response.chunk_frames,
         )
 
     def trim_history(self) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import Command
+from engine.api import Command, Open
 from realtime.protocol.frames import Flags
 from realtime.protocol.messages import ServerMessage
 
@@ -55,10 +55,17 @@ class ToEngine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Reopen:
+    """Pass on an `Open` that goes on with a row whose engine died; it waits for the next engine."""
+
+    command: Open
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Listen:
     """Deliver the row's events to `Session.engine_event`, up to its `Done` or `Refused`.
 
-    Comes before the row's `Open`.
+    Comes before the row's `Open` or `Reopen`.
     """
 
     row: int
@@ -100,5 +107,14 @@ class Close:
 
 
 Effect = (
-    Send | SendAudio | DropAudio | ToEngine | Listen | DecodeInput | EndInput | DropInput | Close
+    Send
+    | SendAudio
+    | DropAudio
+    | ToEngine
+    | Reopen
+    | Listen
+    | DecodeInput
+    | EndInput
+    | DropInput
+    | Close
 )

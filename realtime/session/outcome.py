@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 from engine.api import Done, Refused
 from realtime.protocol.errors import RETRYABLE, ErrorCode
 from realtime.protocol.messages import ErrorBody, Status
+from realtime.session.restarts import RESTARTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ def of_done(done: Done, *, has_text: bool, has_sound: bool) -> Outcome:
         return Outcome("incomplete", done.reason)
     if done.reason.startswith("guard"):
         return Outcome("incomplete", "guard")
-    if done.error.startswith("engine_restarted"):
-        return _failed("engine_restarted", "the engine restarted; send the response again")
+    if done.error.startswith(RESTARTED):
+        return _ENGINE_RESTARTED
     return _failed("internal", "the engine failed while making this response")
 
 
@@ -43,6 +45,8 @@ def of_refused(refused: Refused) -> Outcome:
     if refused.code == "overloaded":
         message = refused.message or "there is no capacity for another response now"
         return _failed("overloaded", message, refused.retry_after_ms)
+    if refused.code == RESTARTED:
+        return _ENGINE_RESTARTED
     return _failed("internal", f"the engine refused this response: {refused.message}")
 
 
@@ -54,3 +58,8 @@ def _failed(code: ErrorCode, message: str, retry_after_ms: int | None = None) ->
         retry_after_ms=retry_after_ms,
     )
     return Outcome("failed", error=error)
+
+
+_ENGINE_RESTARTED: Final = _failed(
+    "engine_restarted", "the engine restarted; send the response again"
+)

@@ -35,7 +35,7 @@ class Requests:
         self._prompt = prompt
         self._clock = clock
         self._config = config
-        self._new_row = new_row
+        self.new_row = new_row
         self._seed = seed
         self._ordinals = itertools.count()
 
@@ -55,7 +55,7 @@ class Requests:
             id=message.response_id,
             item_id=self._history.new_id(),
             stream=ordinal % _STREAMS + 1,
-            row=self._new_row(),
+            row=self.new_row(),
             context=context,
             commit=message.commit and context == "conversation",
             history_context=self._history.context,

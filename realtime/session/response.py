@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import Counts, Frames, Sampling, Segment, U16Codes
+from engine.api import Counts, Frames, Open, Sampling, Segment, U16Codes
 from realtime.protocol.messages import Context, Metrics, ResponseSegment, Why
 from realtime.session.cut import Part
 from realtime.session.outcome import Outcome
 from realtime.session.playback import PlaybackPosition
+from realtime.session.restarts import Restarts
 from realtime.session.settings import Voice
 from realtime.session.sound import FrameClock
 from realtime.session.text import SpokenText
@@ -50,6 +51,9 @@ class Response:
         self.words = WordTimes(text)
         self.playback = PlaybackPosition()
         self.opened_ms: int | None = None
+        self.opening: Open | None = None  # what its first row was opened with
+        self.restarts = Restarts()
+        self.row_segment = 0  # the first segment of the row that speaks it now
         self.earlier: frozenset[str] = frozenset()  # the items that its own item will follow
         self.outcome: Outcome | None = None  # the engine is through with it
         self.samples = 0  # handed out so far
@@ -82,6 +86,11 @@ class Response:
     def codes(self) -> U16Codes:
         """All frames made so far, u16 `[F, n_vq]`."""
         return np.concatenate([self._clock.no_codes(), *self._codes])
+
+    @property
+    def chunk_frames(self) -> tuple[int, ...]:
+        """How many frames came at a time."""
+        return tuple(map(len, self._codes))
 
     @property
     def audio_ms(self) -> float:
@@ -118,8 +127,31 @@ class Response:
     def note_segment(self, event: Segment, now_ms: int) -> None:
         """The engine is through with a segment."""
         end_ms = self._clock.length_ms(self.codes[: event.end_frame])
-        self.text.spoken(event.index, event.end_frame, end_ms, event.text_ids_consumed)
+        index = self.row_segment + event.index
+        self.text.spoken(index, event.end_frame, end_ms, event.text_ids_consumed)
         self._waiting_since_ms = now_ms
+
+    def may_go_on(self) -> bool:
+        """Whether another engine should try, now that this one died."""
+        return self.restarts.allow(len(self.codes))
+
+    def go_on_in(self, row: int, now_ms: int) -> None:
+        """Another row speaks it from where the last one came to."""
+        self.request = dataclasses.replace(self.request, row=row)
+        self.text.replay(row)
+        self.row_segment = sum(s.end_frame is not None for s in self.text.spoken_segments)
+        self.note_parked(None, now_ms)
+
+    def heard_samples(self, now_ms: int) -> int:
+        """How much of its sound the listener has, as far as flow control is concerned."""
+        if self.request.acknowledged:
+            return self._clock.samples(self.playback.heard(now_ms).ms)
+        return self.sent_samples
+
+    @property
+    def parked(self) -> Why | None:
+        """What its row waits for."""
+        return self._parked
 
     def starved_since_ms(self) -> int | None:
         """Since when the row has wanted text that has not come; None if it does not."""

@@ -14,6 +14,7 @@ from realtime.session.emitter import Emitter
 from realtime.session.heard import SpeechRate
 from realtime.session.outcome import Outcome
 from realtime.session.response import Response
+from realtime.session.restarts import RESTARTED
 from realtime.session.sound import FrameClock
 from realtime.session.speaking import Speaking
 
@@ -60,6 +61,8 @@ class RowEvents:
                 self._emitter.send(ResponseResumed(response_id=response.request.id, why=event.why))
             case Segment():
                 self._segment(response, event, now_ms)
+            case Done() if event.error.startswith(RESTARTED) and response.may_go_on():
+                self._speaking.reopen(response, now_ms)
             case Done():
                 response.counts = event.counts
                 has_text = not response.text.is_blank
@@ -79,7 +82,7 @@ class RowEvents:
     def _segment(self, response: Response, event: Segment, now_ms: int) -> None:
         response.note_segment(event, now_ms)
         spoken = response.text.spoken_segments
-        if event.index < len(spoken) and event.reason != "budget":
+        if response.row_segment + event.index < len(spoken) and event.reason != "budget":
             part = response.parts()[-1:]
             for learned in part:
                 self._rate.learn(learned.wording.spoken, self._clock.length_ms(learned.codes))

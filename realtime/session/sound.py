@@ -40,6 +40,10 @@ class FrameClock:
         """Return the length of `samples` per channel."""
         return 1000.0 * samples / self.model.rate_hz
 
+    def samples(self, length_ms: float) -> int:
+        """Return the whole samples per channel that `length_ms` has."""
+        return int(length_ms * self.model.rate_hz / 1000)
+
     def no_codes(self) -> U16Codes:
         """Return codes of zero frames."""
         return np.zeros((0, self.model.n_vq), np.uint16)

@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from engine.api import Cancel
+from engine.api import Cancel, Played
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.messages import (
     HeardSource,
     ResponseDone,
     ResponseEnd,
     ResponseFlush,
+    ResponseResumed,
     ResponseStart,
     ResponseStarted,
     ResponseText,
     Status,
+    Warned,
 )
 from realtime.session.context import ModelContext
 from realtime.session.cut import Part
-from realtime.session.effects import Listen
+from realtime.session.effects import Listen, Reopen
 from realtime.session.emitter import Emitter
 from realtime.session.history import History, HistoryItem
 from realtime.session.outcome import Outcome
 from realtime.session.playback import Heard
 from realtime.session.requests import Requests
 from realtime.session.response import Response
+from realtime.session.restarts import RESTARTED
 from realtime.session.settings import SessionConfig, Settings, Voice
 
 _REMEMBERED = 1024  # finished responses whose ids are known
@@ -189,11 +192,24 @@ class Speaking:
             self.hand_over(self.queue[0])
 
     def _open(self, response: Response, now_ms: int) -> None:
-        opening = self._context.opening(response.request)
+        response.opening = opening = self._context.opening(response.request)
         response.earlier = frozenset(item.id for item in self._history.items)
         response.opened_ms = now_ms
         self._emitter.emit(Listen(response.request.row))
         self._emitter.command(opening)
+
+    def reopen(self, response: Response, now_ms: int) -> None:
+        """Go on in the next engine with a response whose engine died."""
+        if why := response.parked:
+            self._emitter.send(ResponseResumed(response_id=response.request.id, why=why))
+        response.go_on_in(self._requests.new_row(), now_ms)
+        row = response.request.row
+        message = f"the engine restarted: response {response.request.id!r} goes on where it was"
+        self._emitter.send(Warned(code=RESTARTED, message=message))
+        self._emitter.emit(Listen(row))
+        self._emitter.emit(Reopen(self._context.going_on(response)))
+        self.hand_over(response)
+        self._emitter.command(Played(row, response.heard_samples(now_ms), now_ms * 1_000_000))
 
     def stop_row(self, response: Response) -> None:
         """Stop the engine's work on a response."""

@@ -121,6 +121,18 @@ class SpokenText:
         self.ended = True
         self.commands.append(End(self._row))
 
+    def replay(self, row: int) -> None:
+        """Another row goes on after the last segment that is through: its commands come again."""
+        self._row, self.commands = row, []
+        left = [segment for segment in self.spoken_segments if segment.end_frame is None]
+        for segment in left:
+            if segment.ids:
+                self.commands.append(Feed(row, tuple(segment.ids)))
+            if segment.over and not (self.ended and segment is left[-1]):
+                self.commands.append(Flush(row, self._next_prefix()))
+        if self.ended:
+            self.commands.append(End(row))
+
     def spoken(self, index: int, end_frame: int, end_ms: float, consumed: int) -> None:
         """Note that the engine has spoken its segment `index`, `consumed` ids of it."""
         spoken = self.spoken_segments

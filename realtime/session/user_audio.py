@@ -20,6 +20,7 @@ from realtime.session.effects import DecodeInput, DropInput, EndInput
 from realtime.session.emitter import Emitter
 from realtime.session.history import History
 from realtime.session.input_frames import InputFrames, InputSound
+from realtime.session.restarts import RESTARTED
 from realtime.session.sound import FrameClock
 
 _MOST_UNENCODED: Final = 4  # commits
@@ -158,8 +159,8 @@ class UserAudio:
         utterance = self._find(int(event.id))
         if utterance is None:
             return False
-        restarted = event.error.startswith("engine_restarted")
-        code: ErrorCode = "engine_restarted" if restarted else "internal"
+        restarted = event.error.startswith(RESTARTED)
+        code: ErrorCode = RESTARTED if restarted else "internal"
         why = "the engine restarted" if restarted else "the engine failed"
         if utterance is self._current:
             self._current = None

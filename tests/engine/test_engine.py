@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from engine import api
 from tests.engine.harness import GREEDY, N_VQ, Harness
@@ -351,6 +352,29 @@ def test_a_failure_ends_only_the_rows_it_touched(harness, monkeypatch):
     logs = harness.finish(good, bad)
     assert [log.done.reason for log in logs] == ["completed", "failed"]
     assert "no memory" in logs[1].done.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"),
+    ],
+)
+def test_out_of_memory_ends_the_engine(error):
+    """What is left of the process cannot be trusted; the next one goes on with its rows."""
+    harness = Harness(max_rows=2)
+    row = harness.open(TEXT)
+    harness.tick(5)
+
+    def broken(rows):
+        raise error
+
+    harness.engine.parts.runner.step = broken
+    with pytest.raises(type(error)):
+        harness.tick(3)
+    assert not harness.rows[row].of(api.Done)
 
 
 def test_stop_drains(tmp_path):

@@ -15,6 +15,8 @@ import pytest
 from engine import api
 from engine.fake import FAKE_MODEL, FakeEngine, FakeScript
 from engine.index_sound import chirp
+from realtime.server import bridge as bridge_module
+from realtime.server import engine_process
 from realtime.server.bridge import EngineBridge, EngineError
 from realtime.server.engine_process import EngineLink, EngineProcess, LocalEngine
 
@@ -23,8 +25,8 @@ pytestmark = pytest.mark.anyio
 NO_CODES = np.zeros((0, 8), dtype=np.uint16)
 
 
-def child(**script: object) -> EngineProcess:
-    return EngineProcess({"fake": dataclasses.asdict(FakeScript(**script))})
+def child(stuck_after_s: float = 60.0, **script: object) -> EngineProcess:
+    return EngineProcess({"fake": dataclasses.asdict(FakeScript(**script))}, stuck_after_s)
 
 
 def local(**script: object) -> LocalEngine:
@@ -42,16 +44,27 @@ async def bridged(link: EngineLink) -> AsyncIterator[EngineBridge]:
         await bridge.stop()
 
 
-def open_row(bridge: EngineBridge, text_ids: int = 1) -> "asyncio.Queue[object]":
+def open_row(
+    bridge: EngineBridge, text_ids: int = 1, made: np.ndarray | None = None
+) -> "asyncio.Queue[object]":
+    """Open a row, or go on with one of which frames were made."""
     events: asyncio.Queue[object] = asyncio.Queue()
     row = bridge.new_id()
     bridge.listen(row, events.put_nowait)
-    grid = np.zeros((3, 9), dtype=np.int32)
-    bridge.send(
-        api.Open(
-            row, FAKE_MODEL.name, grid, NO_CODES, NO_CODES, 1, api.Sampling(), "live", 0, 60_000, 99
-        )
+    command = api.Open(
+        row,
+        FAKE_MODEL.name,
+        grid=np.zeros((3, 9), dtype=np.int32),
+        decoder_codes=NO_CODES,
+        generated=NO_CODES if made is None else made,
+        seed=1,
+        sampling=api.Sampling(),
+        lane="live",
+        prebuffer_ms=0,
+        max_ahead_ms=60_000,
+        max_frames=99,
     )
+    (bridge.send if made is None else bridge.reopen)(command)
     bridge.send(api.Feed(row, tuple(range(text_ids))))
     bridge.send(api.End(row))
     return events
@@ -98,6 +111,91 @@ async def test_a_killed_engine_is_restarted_and_its_rows_fail_as_restarted(event
         await eventually(lambda: bridge.up)
         assert link.pid != first_pid
         assert isinstance(await open_row(bridge).get(), api.Frames)
+
+
+async def test_a_row_goes_on_in_the_next_engine(eventually):
+    link = child()
+    async with bridged(link) as bridge:
+        *frames, _, _ = await until_done(open_row(bridge))
+        whole = np.concatenate([e.codes for e in frames])
+        os.kill(link.pid, signal.SIGKILL)
+        await eventually(lambda: not bridge.up)
+        *frames, segment, done = await until_done(open_row(bridge, made=whole[:3]))
+        assert frames[0].first_frame == 3
+        np.testing.assert_array_equal(np.concatenate([e.codes for e in frames]), whole[3:])
+        assert (segment.end_frame, done.reason) == (len(whole), "completed")
+
+
+async def test_a_row_that_no_engine_comes_for_is_refused(monkeypatch, eventually):
+    async with bridged(local(die_after_frames=0)) as bridge:
+        await until_done(open_row(bridge))
+        [refused] = await until_done(open_row(bridge, made=NO_CODES))
+        assert refused.code == "engine_restarted"
+    monkeypatch.setattr(bridge_module, "RESTART_WAIT_S", 0.01)
+    link = child()
+    async with bridged(link) as bridge:
+        os.kill(link.pid, signal.SIGKILL)
+        await eventually(lambda: not bridge.up)
+        [refused] = await until_done(open_row(bridge, made=NO_CODES))
+        assert refused.code == "engine_restarted"
+        await eventually(lambda: bridge.up)
+        assert not bridge.busy
+
+
+async def test_sound_that_was_being_encoded_is_encoded_by_the_next_engine(eventually):
+    link, events = child(), []
+    pcm = np.linspace(0, 1, 1920 * 20, dtype=np.float32)
+    async with bridged(link) as bridge:
+        whole = await bridge.encode(pcm, "keep")
+        stream = bridge.new_id()
+        bridge.listen_encoding(stream, events.append)
+        bridge.send(api.Encode(stream, FAKE_MODEL.name, pcm[:20_000], False, "keep"))
+        await eventually(lambda: bool(events))
+        os.kill(link.pid, signal.SIGKILL)
+        bridge.send(api.Encode(stream, FAKE_MODEL.name, pcm[20_000:30_000], False, "keep"))
+        await eventually(lambda: not bridge.up)
+        bridge.send(api.Encode(stream, FAKE_MODEL.name, pcm[30_000:], True, "keep"))
+        await eventually(lambda: events[-1].end)
+        assert not bridge.busy
+    starts = np.cumsum([0, *(len(event.codes) for event in events)])
+    assert [event.first_frame for event in events] == starts[:-1].tolist()
+    np.testing.assert_array_equal(np.concatenate([e.codes for e in events]), whole)
+
+
+async def test_sound_that_kills_engines_is_given_up(monkeypatch, eventually):
+    monkeypatch.setattr(engine_process, "FIRST_RESTART_DELAY_S", 0.01)
+    link, events = child(), []
+    async with bridged(link) as bridge:
+        stream = bridge.new_id()
+        bridge.listen_encoding(stream, events.append)
+        bridge.send(api.Encode(stream, FAKE_MODEL.name, np.zeros(9, np.float32), False, "keep"))
+        for _ in range(4):
+            assert not events
+            await eventually(lambda: bridge.up)
+            os.kill(link.pid, signal.SIGKILL)
+            await eventually(lambda: not bridge.up)
+        [failed] = events
+        assert failed.error.startswith("engine_restarted: ")
+
+
+async def test_an_engine_that_hangs_in_a_tick_is_replaced(eventually):
+    link = child(stuck_after_s=1.0, hang_after_frames=3)
+    async with bridged(link) as bridge:
+        events, first_pid = open_row(bridge), link.pid
+        *frames, done = await until_done(events)
+        assert len(frames) == 3
+        assert done.error == "engine_restarted: it made no progress for 1 s"
+        await eventually(lambda: bridge.up)
+        assert link.pid != first_pid
+
+
+async def test_an_engine_that_is_frozen_while_idle_is_replaced(eventually):
+    link = child(stuck_after_s=1.0)
+    async with bridged(link) as bridge:
+        os.kill(link.pid, signal.SIGSTOP)
+        await eventually(lambda: not bridge.up)
+        await eventually(lambda: bridge.up)
+        assert (await until_done(open_row(bridge)))[-1].reason == "completed"
 
 
 async def test_an_engine_that_raises_says_why() -> None:

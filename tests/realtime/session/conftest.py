@@ -17,11 +17,14 @@ from safetensors.numpy import load_file
 from engine.api import (
     CancelEncode,
     Command,
+    Counts,
+    Done,
     Encode,
     Event,
     Feed,
     ModelInfo,
     Open,
+    Refused,
     Sampling,
     U16Codes,
 )
@@ -40,6 +43,7 @@ from realtime.session.effects import (
     Effect,
     EndInput,
     Listen,
+    Reopen,
     Send,
     SendAudio,
     ToEngine,
@@ -119,6 +123,7 @@ class Talk:
         self.wire: list[ServerMessage | Sound] = []
         self.commands: list[Command] = []
         self.listened: list[int] = []
+        self.over: set[int] = set()
         self.closed: Close | None = None
         self.events: list[Event] = []
         self.engine = FakeEngine(self.events.append, script)
@@ -182,6 +187,8 @@ class Talk:
 
     def event(self, event: Event) -> None:
         """Have the session take one engine event."""
+        if isinstance(event, Done | Refused):
+            self.over.add(event.row)
         self.carry_out(self.session.engine_event(event, self.now_ms))
 
     def step(self, ticks: int = 1) -> None:
@@ -193,6 +200,13 @@ class Talk:
     def deliver(self) -> None:
         while self.events:
             self.event(self.events.pop(0))
+
+    def kill_engine(self) -> None:
+        """Another engine takes the place of this one, and all rows are told."""
+        live = [row for row in self.listened if row not in self.over]
+        self.engine = FakeEngine(self.events.append, self.engine.script)
+        for row in live:
+            self.event(Done(row, "failed", "engine_restarted: killed", Counts()))
 
     def run(self) -> None:
         """Step the engine until nothing moves."""
@@ -222,7 +236,7 @@ class Talk:
                 case DropAudio(stream):
                     kept = [e for e in self._queued if not _is_of(e, stream)]
                     self._queued = deque(kept)
-                case ToEngine(command):
+                case ToEngine(command) | Reopen(command):
                     self._command(command)
                 case Listen(row):
                     self.listened.append(row)

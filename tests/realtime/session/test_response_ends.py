@@ -124,7 +124,6 @@ def test_seeds(new_talk):
         ("guard:runaway", "", "incomplete", "guard", None),
         ("cancelled", "", "failed", None, "internal"),
         ("failed", "CUDA fell over at 0x1234", "failed", None, "internal"),
-        ("failed", "engine_restarted: gone", "failed", None, "engine_restarted"),
         ("completed", "", "failed", None, "no_audio"),
     ],
 )
@@ -135,7 +134,7 @@ def test_the_engines_reasons(talk, reason, error, status, why, code):
     assert (done.status, done.reason) == (status, why)
     assert (done.error.code if done.error else None) == code
     if done.error:
-        assert done.error.retryable == (code in ("internal", "engine_restarted"))
+        assert done.error.retryable == (code == "internal")
         assert "0x1234" not in done.error.message
     assert done.metrics.steps == 3
     assert talk.of("item.created") == []
