@@ -198,6 +198,14 @@ async def test_an_engine_that_is_frozen_while_idle_is_replaced(eventually):
         assert (await until_done(open_row(bridge)))[-1].reason == "completed"
 
 
+async def test_stopping_while_the_next_engine_starts(eventually):
+    link = child()
+    async with bridged(link) as bridge:
+        os.kill(link.pid, signal.SIGKILL)
+        await eventually(lambda: not bridge.up)
+    assert not _alive(link.pid)
+
+
 async def test_an_engine_that_raises_says_why() -> None:
     async with bridged(child(die_after_frames=1)) as bridge:
         *_, done = await until_done(open_row(bridge))
