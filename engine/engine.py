@@ -14,7 +14,7 @@ from engine.cache.kv import join
 from engine.cache.working_set import BLOCK
 from engine.config import EngineConfig
 from engine.out_of_memory import is_out_of_memory
-from engine.parts import load_parts
+from engine.parts import Codecs, load_parts
 from engine.refusal import unfit
 from engine.replies import Drawn
 from engine.row import PARK_REASONS, Row, State
@@ -28,14 +28,19 @@ MOST_ENCODE_WAITS = 4
 
 
 class Engine:
-    """Owns the model, its caches and the codec; `run` is the loop of its one thread.
+    """Owns the model, its caches and the codec's state; `engine.loop` ticks it.
 
-    `submit` may be called from any thread and never blocks. `publish` is called from the engine's
-    thread and must not block either: the engine waits for no one.
+    `submit` may be called from any thread and never blocks. `publish` is called from the thread
+    that ticks and must not block either: the engine waits for no one. `codecs` are loaded already.
     """
 
-    def __init__(self, config: EngineConfig, publish: Callable[[api.Event], None]) -> None:
-        self.parts = load_parts(config)
+    def __init__(
+        self,
+        config: EngineConfig,
+        publish: Callable[[api.Event], None],
+        codecs: Codecs | None = None,
+    ) -> None:
+        self.parts = load_parts(config, Codecs() if codecs is None else codecs)
         self._config = config
         self._publish = publish
         self._inbox: queue.SimpleQueue[api.Command] = queue.SimpleQueue()
@@ -50,16 +55,18 @@ class Engine:
         """Queue a command; commands are applied in order, between ticks."""
         self._inbox.put(command)
 
-    def run(self) -> None:
-        """Serve until `Stop`."""
+    def warm_up(self) -> None:
+        """Run every shape once, unless the settings say not to."""
         if self._config.warm_up:
             self.parts.runner.warm_up(self._config.max_rows)
             self.parts.codec.warm_up(self._config.max_rows)
-        self._publish(api.Ready((self.parts.info,)))
-        while not self._is_stopped():
-            if not self.tick():
-                self._wait_for_command()
-        self.release()
+
+    @property
+    def is_stopped(self) -> bool:
+        """`Stop` came, and what ran has ended or had its time."""
+        if self._stop_at is None:
+            return False
+        return not self.parts.scheduler.rows or time.monotonic() >= self._stop_at
 
     def tick(self) -> bool:
         """One round; False when there was nothing to do.
@@ -98,10 +105,6 @@ class Engine:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._apply(self._inbox.get_nowait())
-
-    def _wait_for_command(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            self._apply(self._inbox.get(timeout=HEARTBEAT_S))
 
     def _apply(self, command: api.Command) -> None:
         match command:
@@ -370,11 +373,6 @@ class Engine:
         for event in events:
             self._publish(event)
         return bool(events)
-
-    def _is_stopped(self) -> bool:
-        if self._stop_at is None:
-            return False
-        return not self.parts.scheduler.rows or time.monotonic() >= self._stop_at
 
     def _heartbeat(self) -> None:
         now = time.monotonic()

@@ -68,16 +68,19 @@ FAKE_MODEL = ModelInfo(
 class FakeScript:
     """What the fake engine is and does.
 
-    A segment of n text ids has `n * frames_per_id + tail_frames` frames. The `..._after_frames`
-    faults apply to each row when it has that many frames: *block* holds that row (0: in prefill)
-    and *hang* the whole engine, heartbeat included, until `FakeEngine.release`; *fail* ends the row
-    as failed; *die* raises from `run`. `refuse` is the code every `Open` is refused with.
+    A segment of n text ids has `n * frames_per_id + tail_frames` frames; where `text_is_fed` is
+    false the text is in the prompt, and a row speaks as soon as its (empty) text has ended. The
+    `..._after_frames` faults apply to each row when it has that many frames: *block* holds that row
+    (0: in prefill) and *hang* the whole engine, heartbeat included, until `FakeEngine.release`;
+    *fail* ends the row as failed; *die* raises from `run`. `refuse` is the code every `Open` is
+    refused with.
     """
 
     model: ModelInfo = FAKE_MODEL
     sound: Literal["chirp", "ramp"] = "chirp"
     frames_per_id: int = 3
     tail_frames: int = 5
+    text_is_fed: bool = True
     chunk_ramp_frames: tuple[int, ...] = (1,)
     max_queued_rows: int = 64
     step_s: float = 0.0
@@ -171,7 +174,7 @@ class FakeEngine:
         script, segment = self.script, row.segments[0]
         if self._fault(row):
             return False
-        if not segment.ids and segment.closed_by:
+        if not segment.ids and segment.closed_by and script.text_is_fed:
             return self._close_segment(row)
         if self._flow_stops(row):
             return self._park(row, "flow")

@@ -1,9 +1,9 @@
 """The engine's own process: `python -m engine.host FD CONFIG`, a child of the server.
 
 FD is one end of a socketpair. Both ways it carries frames of a u32 little-endian length and
-`engine.api.pack(message)`: commands in, events out. CONFIG is JSON: `{"engine": {...EngineConfig
-fields}}` or `{"fake": {...FakeScript fields}}`. The process ends when the engine was stopped, when
-it raised, or when the socket closes.
+`engine.api.pack(message)`: commands in, events out. CONFIG is JSON: `{"engines": [{...EngineConfig
+fields}, ...]}`, one a model, or `{"fake": {...FakeScript fields}}`. The process ends when the
+engine was stopped, when it raised, or when the socket closes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class AnyEngine(Protocol):
-    """What the host runs: `engine.engine.Engine` or `engine.fake.FakeEngine`."""
+    """What the host runs: `engine.loop.EngineLoop` or `engine.fake.FakeEngine`."""
 
     def submit(self, command: Command) -> None:
         """Queue a command; thread-safe, never blocks."""
@@ -97,9 +97,9 @@ def build_engine(config: dict[str, Any], publish: Callable[[Event], None]) -> An
         return FakeEngine(publish, script_from_json(config["fake"]))
     from engine.config import EngineConfig
 
-    settings = EngineConfig(**config["engine"])
+    settings = [EngineConfig(**model) for model in config["engines"]]
     # By name, so that whoever checks or imports this module does not load torch.
-    engine: AnyEngine = importlib.import_module("engine.engine").Engine(settings, publish)
+    engine: AnyEngine = importlib.import_module("engine.loop").EngineLoop(settings, publish)
     return engine
 
 

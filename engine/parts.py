@@ -39,14 +39,28 @@ class Parts:
     scheduler: Scheduler
 
 
-def load_parts(config: EngineConfig) -> Parts:
+class Codecs:
+    """The codecs in memory: models that speak through the same one share its weights."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[Path, torch.device], AudioCodec] = {}
+
+    def load(self, directory: Path, device: torch.device) -> AudioCodec:
+        """The codec of a checkpoint directory, loaded once. Raises `CheckpointError`."""
+        key = (directory.resolve(), device)
+        if key not in self._loaded:
+            self._loaded[key] = load_codec(directory, device=device)
+        return self._loaded[key]
+
+
+def load_parts(config: EngineConfig, codecs: Codecs) -> Parts:
     """Load model and codec; raises `CheckpointError` when they do not fit each other or us."""
     device = torch.device(_device(config.device))
     # Several threads share out a product's rows, and how they do depends on the batch.
     _limit_threads(1 if config.deterministic else config.threads)
     dtype = _dtype(config.dtype, device)
     model = load_model(Path(config.model_dir), device=device, dtype=dtype, variant=config.variant)
-    codec = load_codec(Path(config.codec_dir), device=device)
+    codec = codecs.load(Path(config.codec_dir), device)
     info = _model_info(config, model, codec.config)
     warm_slot = config.max_rows + 1
     runner = model.new_runner(warm_slot + 1, info.max_grid_rows, config.deterministic)

@@ -17,7 +17,8 @@ OURS = ("kernels", "engine", "realtime", "web", "deploy", "tests")
 TORCH_FREE_ENGINE = (
     *("engine.api", "engine.text", "engine.models.realtime_prompt"),
     *("engine.models.local_prompt", "engine.models.nano_prompt", "engine.models.slot_prompt"),
-    "engine.models.variants",
+    *("engine.models.variants", "engine.models.capabilities", "engine.models.utterances"),
+    *("engine.models.speech_models", "engine.models.realtime_speech"),
 )
 
 
@@ -69,6 +70,7 @@ LAYERS = {
         ours=(
             *("realtime.server", "realtime.session", "realtime.sdk", "realtime.protocol"),
             *(*TORCH_FREE_ENGINE, "engine.hub", "engine.fake", "engine.host"),
+            "engine.config",
         ),
         others=(
             *("httpx", "numpy", "opuslib", "prometheus_client", "pydantic", "pydantic_core"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from engine.api import ModelInfo
 from realtime.server.config import ConfigError, ServerConfig
-from realtime.server.errors import ApiError
+from realtime.server.served_models import ServedModel, ServedModels
 from realtime.server.voice import Voice
 from realtime.server.voice_store import VoiceStore, voice_not_found
 
@@ -27,17 +26,14 @@ class Aliases:
                 raise ConfigError(f"a voice alias is written name=voice, not {pair!r}")
             self._voices[alias.strip().casefold()] = voice.strip()
 
-    def model(self, name: str | None, models: tuple[ModelInfo, ...]) -> ModelInfo:
+    def model(self, name: str | None, models: ServedModels) -> ServedModel:
         """The model called `name`; without a name, or by an alias, the first.
 
         Raises `ApiError` 404.
         """
-        if name is None or name in self._models:
-            return models[0]
-        for model in models:
-            if model.name == name:
-                return model
-        raise model_not_found(name, models)
+        if name is None or (name in self._models and not models.has(name)):
+            return models.first
+        return models.find(name)
 
     def voice(self, name: str | None, store: VoiceStore) -> Voice | None:
         """The voice called `name`: a voice of that name or id, else what the alias stands for.
@@ -54,10 +50,3 @@ class Aliases:
         if alias in OPENAI_VOICES and alias not in self._voices and builtin:
             return builtin[OPENAI_VOICES.index(alias) % len(builtin)]
         raise voice_not_found(name, store.names(), 400)
-
-
-def model_not_found(name: str, models: tuple[ModelInfo, ...]) -> ApiError:
-    """The error of an unknown model, with those that are loaded."""
-    known = ", ".join(model.name for model in models)
-    message = f"there is no model {name!r}; there are: {known}"
-    return ApiError(404, "model_not_found", message, param="model")

@@ -113,6 +113,9 @@ async def speech_socket(websocket: WebSocket) -> None:
     except ProtocolError as error:
         refusal = ApiError(400, error.code, error.message, param=error.param)
         return await _refuse(websocket, refusal)
+    if services.models.talker is None:
+        message = "no model of this server holds dialogues; POST /v1/audio/speech speaks"
+        return await _refuse(websocket, ApiError(404, "unsupported", message))
     if unready := services.why_not_ready():
         return await _refuse(websocket, _overloaded(503, f"the server is {unready}"))
     if services.sessions.attached >= services.config.max_sessions:

@@ -34,7 +34,8 @@ from realtime.server.transport import SpeechSocketProtocol
 
 logger = logging.getLogger(__name__)
 ENGINE_SETTINGS = (
-    *("model", "codec", "model_name", "voices", "data_dir", "device", "dtype", "threads"),
+    *("profile", "model", "codec", "model_name", "variant", "voices", "data_dir", "device"),
+    *("dtype", "threads"),
     *("deterministic", "warm_up", "fake", "log_level"),
 )
 TRAINING = {
@@ -187,7 +188,8 @@ def _serve(config: ServerConfig, arguments: argparse.Namespace) -> int:
     services = build_services(config)
 
     def greet(port: int) -> None:
-        print(greeting(dataclasses.replace(config, port=port)), flush=True)
+        first = services.models.first.speech.capabilities
+        print(greeting(dataclasses.replace(config, port=port), first), flush=True)
 
     server = Server(create_app(services), services, greet)
     server.run()

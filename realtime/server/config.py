@@ -2,8 +2,9 @@
 
 Field `max_sessions` is the flag `--max-sessions` and the environment variable `MOSS_MAX_SESSIONS`;
 a flag wins. A bool is a bare flag, and `1`, `true`, `0` or `false` in the environment; a tuple is a
-comma-separated list. An unknown flag or `MOSS_` variable is an error. A secret has no flag, which
-`ps` would show to every user of the machine, and is not logged.
+comma-separated list, and some flags may be repeated instead. An unknown flag or `MOSS_` variable
+is an error. A secret has no flag, which `ps` would show to every user of the machine, and is not
+logged.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ class ConfigError(ValueError):
     """A setting is unknown or has no sensible value."""
 
 
-def _setting(default: Any, meaning: str, *, secret: bool = False) -> Any:
-    metadata = {"help": meaning, "secret": secret}
+def _setting(default: Any, meaning: str, *, secret: bool = False, many: bool = False) -> Any:
+    """`many`: the flag may be repeated; its values are joined with commas."""
+    metadata = {"help": meaning, "secret": secret, "many": many}
     return dataclasses.field(default=default, metadata=metadata, repr=not secret)
 
 
@@ -49,11 +51,31 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = _setting(
         (), "names we answer to in `Host`; empty: loopback names, any with keys or --insecure"
     )
-    model: str = _setting(str(DEFAULT_MODEL_DIR), "directory or hub id of the language model")
-    codec: str = _setting(str(DEFAULT_CODEC_DIR), "directory or hub id of its audio codec")
-    model_name: str = _setting("moss-tts-realtime", "name of the model in requests")
+    profile: tuple[str, ...] = _setting(
+        (),
+        "settings of a model: one of deploy/profiles or a file, with :TUNING one of its tunings; "
+        "repeat it for several models",
+        many=True,
+    )
+    model: str = _setting(
+        str(DEFAULT_MODEL_DIR),
+        "directory or hub id of the language model; repeat it for several models",
+        many=True,
+    )
+    codec: str = _setting(
+        str(DEFAULT_CODEC_DIR),
+        "directory or hub id of its audio codec; of several models one for all or one for each",
+        many=True,
+    )
+    model_name: str = _setting(
+        "", "name of the model in requests; empty: as it is published", many=True
+    )
+    variant: str = _setting(
+        "auto", "which model of the family it is, where its files do not say", many=True
+    )
     model_aliases: tuple[str, ...] = _setting(
-        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"), "other names REST requests may call the model"
+        ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+        "other names REST requests may call the first model",
     )
     voices: str = _setting(str(DEFAULT_VOICES_DIR), "directory of voices that come with the model")
     voice_aliases: tuple[str, ...] = _setting(
@@ -69,7 +91,9 @@ class ServerConfig:
     threads: int = _setting(0, "CPU threads of the engine; 0: all cores but one")
     max_rows: int = _setting(16, "responses spoken at the same time")
     max_grid_rows: int = _setting(
-        4096, "longest dialogue the model is shown, in grid rows (12.5 are a second of sound)"
+        0,
+        "longest context of the model, in grid rows (12.5 are a second of sound); "
+        "0: what suits the model",
     )
     max_queued_rows: int = _setting(64, "responses that may wait for a place")
     deterministic: bool = _setting(False, "byte-identical sound whatever else runs; slower")
@@ -104,6 +128,10 @@ class ServerConfig:
                 "--api-keys-file, listen on 127.0.0.1, or say --insecure if the network is trusted"
             )
 
+    def is_given(self, name: str) -> bool:
+        """Whether a setting differs from its default, and so wins over a profile's."""
+        return bool(getattr(self, name) != getattr(_DEFAULTS, name))
+
     @property
     def has_keys(self) -> bool:
         """Whether callers need a key."""
@@ -113,6 +141,9 @@ class ServerConfig:
         """Every setting but the secret ones."""
         fields = dataclasses.fields(self)
         return {f.name: getattr(self, f.name) for f in fields if not f.metadata["secret"]}
+
+
+_DEFAULTS = ServerConfig()
 
 
 def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] | None = None) -> None:
@@ -126,8 +157,9 @@ def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] | None = 
             action = argparse.BooleanOptionalAction
             parser.add_argument(flag, action=action, default=None, help=meaning)
         else:
-            metavar = field.name.upper()
-            parser.add_argument(flag, metavar=metavar, help=f"{meaning} ({field.default!r})")
+            times, metavar = "append" if field.metadata["many"] else "store", field.name.upper()
+            shown = f"{meaning} ({field.default!r})"
+            parser.add_argument(flag, action=times, metavar=metavar, help=shown)
 
 
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerConfig:
@@ -144,6 +176,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerC
     for name, value in flags.items():
         if name in hints and value is not None:
             flag = f"--{name.replace('_', '-')}"
+            value = ",".join(value) if isinstance(value, list) else value
             values[name] = _parse(flag, value, hints[name]) if isinstance(value, str) else value
     return ServerConfig(**values)
 

@@ -6,12 +6,13 @@ import errno
 import importlib
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from engine import hub
-from engine.models.realtime_prompt import RealtimePrompt
 from realtime.server.audio import OpusUnavailable
 from realtime.server.audio.opus import load_opuslib
-from realtime.server.config import ServerConfig
+from realtime.server.config import ConfigError, ServerConfig
+from realtime.server.served_models import read_checkpoints
 
 
 class Problem(Exception):
@@ -24,15 +25,15 @@ def run_checks(config: ServerConfig) -> int:
         "libopus": _check_opus,
         "torch": _check_torch,
         "device": _check_device,
-        "model": _check_model,
-        "codec": _check_codec,
+        "model": _check_models,
+        "codec": _check_codecs,
         "port": _check_port,
     }
     failures = 0
     for name, check in checks.items():
         try:
             print(f"ok    {name}: {check(config)}")
-        except (Problem, hub.CheckpointError, OpusUnavailable) as error:
+        except (Problem, ConfigError, hub.CheckpointError, OpusUnavailable) as error:
             failures += 1
             print(f"FAIL  {name}: {error}")
     return 1 if failures else 0
@@ -61,22 +62,26 @@ def _check_device(config: ServerConfig) -> str:
     return f"CPU with {torch.get_num_threads()} threads"
 
 
-def _check_model(config: ServerConfig) -> str:
-    directory = hub.resolve(config.model)
-    prompt = RealtimePrompt.from_checkpoint(directory)
-    _check_weights(str(directory))
-    return f"{directory} with {prompt.n_vq} codebooks"
+def _check_models(config: ServerConfig) -> str:
+    found = []
+    for checkpoint in read_checkpoints(config):
+        _check_weights(checkpoint.model_dir)
+        title, n_vq = checkpoint.speech.capabilities.title, checkpoint.speech.n_vq
+        found.append(f"{checkpoint.model_dir} is {title} with {n_vq} codebooks")
+    return "; ".join(found)
 
 
-def _check_codec(config: ServerConfig) -> str:
-    directory = hub.resolve(config.codec)
-    hub.read_json(directory, "config.json")
-    _check_weights(str(directory))
-    return str(directory)
+def _check_codecs(config: ServerConfig) -> str:
+    directories = {checkpoint.codec_dir for checkpoint in read_checkpoints(config)} - {None}
+    for directory in directories:
+        assert directory is not None
+        hub.read_json(directory, "config.json")
+        _check_weights(directory)
+    return ", ".join(map(str, directories)) or "none is needed"
 
 
-def _check_weights(directory: str) -> None:
-    if not any(hub.resolve(directory).glob("*.safetensors")):
+def _check_weights(directory: Path) -> None:
+    if not any(directory.glob("*.safetensors")) and not any(directory.glob("*.bin")):
         raise Problem(f"{directory} holds no .safetensors file: the download is not complete")
 
 

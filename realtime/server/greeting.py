@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from engine.models.capabilities import Capabilities
 from realtime.server.config import ServerConfig
 
 _ANY = frozenset({"0.0.0.0", "::", ""})
@@ -13,17 +16,25 @@ def base_url(config: ServerConfig) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
 
 
-def greeting(config: ServerConfig) -> str:
-    """Return the page's address, a curl line and a Python snippet, each to paste as it stands."""
-    url = base_url(config)
-    return f"""\
-The page is at {url}/
+def greeting(config: ServerConfig, model: Capabilities) -> str:
+    """Return the page's address, a curl line and a Python snippet, each to paste as it stands.
 
+    Page and snippet are for models that hold dialogues.
+    """
+    url = base_url(config)
+    body = json.dumps(dict(model.example) | {"response_format": "wav"})
+    curl = f"""\
 From a shell:
 
 curl -s {url}/v1/audio/speech -H 'Content-Type: application/json' \\
-  -d '{{"input": "Hello! How are you today?", "response_format": "wav"}}' -o hello.wav
+  -d '{body}' -o hello.wav
+"""
+    if not model.holds_dialogues:
+        return f"{model.title} listens at {url}/v1\n\n{curl}"
+    return f"""\
+The page is at {url}/
 
+{curl}
 From Python:
 
 import asyncio, wave

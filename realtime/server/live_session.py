@@ -67,7 +67,7 @@ class LiveSession:
         self._events: asyncio.Queue[RowEvent | InputEvent | Cue] = asyncio.Queue()
         self._input: InputAudio | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._model = services.bridge.models[0]
+        self._model = services.talker.ready_info
         self._encoding = socket.encoding
         self._key_name = socket.caller.key_name
         self._writer = Writer(

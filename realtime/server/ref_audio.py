@@ -1,31 +1,41 @@
-"""Reference audio that comes within a request: a data URL, or a link where that is allowed."""
+"""Audio that comes within a request: a data URL, or a link where that is allowed."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import binascii
+import functools
 import hashlib
 import weakref
 from collections import OrderedDict
+from typing import Literal
 
-from engine.api import ModelInfo, U16Codes
+from engine.api import U16Codes
 from realtime.server.audio import ReferenceError, decode_reference
+from realtime.server.audio.reference import MAX_S, MIN_S
 from realtime.server.bridge import EngineError
 from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
 from realtime.server.off_loop import off_loop
 from realtime.server.public_fetch import FetchError, fetch
+from realtime.server.served_models import ServedModel
 from realtime.server.services import Services
 
 MAX_REF_BYTES = 10 << 20
 MAX_CACHED = 1024  # references; codes of 30 s are 12 KB
 
-_Key = tuple[str, str]
+TURN_S = (0.1, 120.0)
+"""Shortest and longest turn of a dialogue."""
+
+Kind = Literal["reference", "turn"]
+"""A voice to speak with, or a turn of a dialogue, which keeps its loudness."""
+
+_Key = tuple[str, str, Kind]
 
 
 class References:
-    """Encodes reference audio. The same recording is encoded once, however often it is sent."""
+    """Encodes audio of requests. The same recording is encoded once, however often it is sent."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -34,23 +44,39 @@ class References:
             weakref.WeakValueDictionary()
         )
 
-    async def codes(self, url: str, model: ModelInfo) -> U16Codes:
-        """Return the codes u16 `[frames, n_vq]` of the audio behind `url`. Raises `ApiError`."""
+    async def codes(
+        self, url: str, model: ServedModel, field: str = "ref_audio", kind: Kind = "reference"
+    ) -> U16Codes:
+        """Return the codes u16 `[frames, n_vq]` of the audio behind `url`.
+
+        Raises `ApiError` that names `field`.
+        """
+        try:
+            return await self._codes_of(url, model, kind)
+        except ApiError as error:
+            message = error.message.replace("`ref_audio`", f"`{field}`")
+            param = field.partition("[")[0]
+            raise ApiError(error.status, error.code, message, param=param) from error
+
+    async def _codes_of(self, url: str, model: ServedModel, kind: Kind) -> U16Codes:
         audio = await read_ref_audio(url, self._services.config)
-        key = (hashlib.sha256(audio).hexdigest(), model.name)
+        key = (hashlib.sha256(audio).hexdigest(), model.name, kind)
         lock = self._encoding.setdefault(key, asyncio.Lock())
         async with lock:  # who comes second waits, and takes over if the first one leaves
             if key not in self._codes:
-                self._codes[key] = await self._encode(audio, model)
+                self._codes[key] = await self._encode(audio, model, kind)
             self._codes.move_to_end(key)
             while len(self._codes) > MAX_CACHED:
                 self._codes.popitem(last=False)
             return self._codes[key]
 
-    async def _encode(self, audio: bytes, model: ModelInfo) -> U16Codes:
+    async def _encode(self, audio: bytes, model: ServedModel, kind: Kind) -> U16Codes:
+        min_s, max_s = TURN_S if kind == "turn" else (MIN_S, MAX_S)
         try:
-            pcm = await off_loop(self._services, decode_reference, audio, model.rate_hz)
-            return await self._services.bridge.encode(pcm, "normalise", model.name)
+            rate_hz = model.ready_info.rate_hz
+            decode = functools.partial(decode_reference, min_s=min_s, max_s=max_s)
+            pcm = await off_loop(self._services, decode, audio, rate_hz)
+            return await model.encode(pcm, keep_loudness=kind == "turn")
         except ReferenceError as error:
             raise _refuse("bad_audio", str(error)) from error
         except EngineError as error:

@@ -16,15 +16,14 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine import hub
 from engine.api import Done, End, Feed, Frames, ModelInfo, Open, Refused
 from engine.host import build_engine
-from engine.models.realtime_prompt import RealtimePrompt
 from engine.text.incremental import IncrementalTokenizer
 from realtime.server.audio import FORMATS, AudioFormat, Writer, open_writer
 from realtime.server.bridge import EngineError, RowEvent
 from realtime.server.config import ConfigError, ServerConfig
 from realtime.server.engine_process import LocalEngine
+from realtime.server.served_models import read_checkpoints
 from realtime.server.services import Services, build_services, engine_settings
 
 MAX_AUDIO_S = 600.0
@@ -57,8 +56,7 @@ def say(config: ServerConfig, text: str, output: str, *, voice: str | None, seed
     `EngineError`, `ConfigError`, `CheckpointError` and `OSError`.
     """
     audio_format = format_of(output)
-    model_dir = hub.resolve(config.model)
-    settings = engine_settings(config, model_dir, RealtimePrompt.from_checkpoint(model_dir))
+    settings = engine_settings(config, read_checkpoints(config))
     services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
     with open(output, "wb", buffering=0) as file:
         timing = asyncio.run(_run(services, text, audio_format, file, voice, seed))
@@ -78,7 +76,7 @@ async def _run(
         await services.start()
         if services.startup_error:
             raise EngineError(services.startup_error)
-        model = services.bridge.models[0]
+        model = services.talker.ready_info
         writer = open_writer(audio_format, model.rate_hz, model.channels)
         timing = Timing()
         row, events = services.bridge.new_id(), asyncio.Queue[RowEvent]()
@@ -116,7 +114,7 @@ async def _write(
 
 
 def _open(services: Services, row: int, voice: str | None, seed: int) -> Open:
-    prompt, model = services.prompt, services.bridge.models[0]
+    prompt, model = services.prompt, services.talker.ready_info
     found = services.voices.get(voice) if voice else services.voices.default()
     if voice and not found:
         known = ", ".join(services.voices.names())

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from engine import hub
+from engine.fake import FAKE_MODEL, FakeScript
 from engine.models.realtime_prompt import RealtimePrompt
+from engine.models.realtime_speech import RealtimeSpeech
 from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio import OpusEncoder, OpusUnavailable
 from realtime.server.bridge import EngineBridge, EngineError
-from realtime.server.config import ServerConfig
+from realtime.server.config import ConfigError, ServerConfig
 from realtime.server.engine_process import EngineLink, EngineProcess
 from realtime.server.keys import ApiKeys, read_api_keys
 from realtime.server.metrics import Metrics
+from realtime.server.served_models import (
+    Checkpoint,
+    ServedModel,
+    ServedModels,
+    read_checkpoints,
+)
 from realtime.server.sessions import Sessions
-from realtime.server.voice_store import VoiceStore, encode_missing_voices, open_voice_store
+from realtime.server.voice import CodecKey
+from realtime.server.voice_store import VoiceStore, codec_key, open_voice_store
 from realtime.session.settings import DEFAULT_CONFIG, SessionConfig
 
 
@@ -32,8 +40,7 @@ class Services:
     config: ServerConfig
     keys: ApiKeys
     bridge: EngineBridge
-    prompt: RealtimePrompt
-    voices: VoiceStore
+    models: ServedModels
     metrics: Metrics
     session_config: SessionConfig
     audio_pool: ThreadPoolExecutor
@@ -42,11 +49,33 @@ class Services:
     startup_error: str = ""
     draining: bool = False
 
+    @property
+    def talker(self) -> ServedModel:
+        """The model that sessions speak with. Raises `ConfigError` if none holds dialogues."""
+        if self.models.talker is None:
+            names = ", ".join(model.name for model in self.models)
+            raise ConfigError(f"{names} cannot hold a dialogue: load MOSS-TTS-Realtime too")
+        return self.models.talker
+
+    @property
+    def prompt(self) -> RealtimePrompt:
+        """Prompts of dialogues. Raises `ConfigError` as `talker` does."""
+        speech = self.talker.speech
+        assert isinstance(speech, RealtimeSpeech)
+        return speech.prompt
+
+    @property
+    def voices(self) -> VoiceStore:
+        """The voices as sessions and `/v1/voices` see them."""
+        return (self.models.talker or self.models.first).voices
+
     async def start(self) -> None:
         """Wait for the engine and give every voice its codes."""
         try:
             await self.bridge.ready()
-            await encode_missing_voices(self.voices, self.bridge)
+            for model in self.models:
+                if "ref_audio" in model.speech.capabilities.takes:
+                    await model.complete_voices()
         except EngineError as error:
             self.startup_error = str(error)
         self.started.set()
@@ -70,18 +99,16 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
     `link` replaces the engine process. Raises `engine.hub.CheckpointError` and `ConfigError`.
     """
     keys = read_api_keys(config)
-    model_dir = hub.resolve(config.model)
-    prompt = RealtimePrompt.from_checkpoint(model_dir)
+    checkpoints = read_checkpoints(config)
     if link is None:
-        link = EngineProcess(engine_settings(config, model_dir, prompt), config.stuck_after_s)
+        link = EngineProcess(engine_settings(config, checkpoints), config.stuck_after_s)
     bridge = EngineBridge(link)
     sessions = Sessions(max_detached=config.max_sessions)
     return Services(
         config=config,
         keys=keys,
         bridge=bridge,
-        prompt=prompt,
-        voices=open_voice_store(config, prompt.n_vq),
+        models=_serve(config, checkpoints, bridge),
         metrics=Metrics(bridge, sessions),
         sessions=sessions,
         session_config=session_config(config),
@@ -89,33 +116,55 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
     )
 
 
-def engine_settings(
-    config: ServerConfig, model_dir: Path, prompt: RealtimePrompt
-) -> dict[str, Any]:
-    """Return the JSON configuration of `engine.host`."""
-    if config.fake:
-        from engine.fake import FAKE_MODEL, FakeScript
+def _serve(
+    config: ServerConfig, checkpoints: Sequence[Checkpoint], bridge: EngineBridge
+) -> ServedModels:
+    """Models with the same codec and number of codebooks share their voices' codes."""
+    stores: dict[CodecKey, VoiceStore] = {}
+    models = []
+    for checkpoint in checkpoints:
+        key = codec_key(checkpoint.codec_dir, checkpoint.speech.n_vq)
+        store = stores.setdefault(key, open_voice_store(config, key))
+        models.append(ServedModel(checkpoint.name, checkpoint.speech, store, bridge))
+    return ServedModels(models)
 
-        model = dataclasses.replace(
-            FAKE_MODEL, name=config.model_name, n_vq=prompt.n_vq, capacity_rows=config.max_rows
-        )
-        script = FakeScript(model=model, max_queued_rows=config.max_queued_rows)
-        return {"fake": dataclasses.asdict(script)}
+
+def engine_settings(config: ServerConfig, checkpoints: Sequence[Checkpoint]) -> dict[str, Any]:
+    """Return the JSON configuration of `engine.host`. Raises `ConfigError`."""
+    if config.fake:
+        return {"fake": dataclasses.asdict(_fake_script(config, checkpoints))}
     return {
-        "engine": {
-            "model_dir": str(model_dir),
-            "codec_dir": str(hub.resolve(config.codec)),
-            "model_name": config.model_name,
-            "device": config.device,
-            "dtype": config.dtype,
-            "threads": config.threads,
-            "max_rows": config.max_rows,
-            "max_queued_rows": config.max_queued_rows,
-            "max_grid_rows": config.max_grid_rows,
-            "deterministic": config.deterministic,
-            "warm_up": config.warm_up,
-        }
+        "engines": [
+            {
+                "model_dir": str(checkpoint.model_dir),
+                "codec_dir": str(checkpoint.codec_dir),
+                "model_name": checkpoint.name,
+                "variant": checkpoint.settings.variant,
+                "threads": config.threads,
+                "deterministic": config.deterministic,
+                "warm_up": config.warm_up,
+                **checkpoint.settings.engine,
+            }
+            for checkpoint in checkpoints
+        ]
     }
+
+
+def _fake_script(config: ServerConfig, checkpoints: Sequence[Checkpoint]) -> FakeScript:
+    if len(checkpoints) > 1:
+        raise ConfigError(f"--fake stands for one model, not {len(checkpoints)}")
+    [checkpoint] = checkpoints
+    model = dataclasses.replace(
+        FAKE_MODEL,
+        name=checkpoint.name,
+        n_vq=checkpoint.speech.n_vq,
+        capacity_rows=config.max_rows,
+    )
+    return FakeScript(
+        model=model,
+        max_queued_rows=config.max_queued_rows,
+        text_is_fed=checkpoint.speech.capabilities.holds_dialogues,
+    )
 
 
 def session_config(config: ServerConfig) -> SessionConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,21 +12,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from engine.api import ModelInfo, U16Codes
+from engine.api import ModelInfo
+from engine.models.utterances import SpeechRequest
 from realtime.server.aliases import Aliases
 from realtime.server.errors import parse_json_object, read_body, request_id
 from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
 from realtime.server.ref_audio import MAX_REF_BYTES, References
 from realtime.server.resource import resource
+from realtime.server.served_models import ServedModel
 from realtime.server.services import Services
 from realtime.server.speech_batch import BatchEndpoint
-from realtime.server.speech_request import SpeechBody, parse_speech_body
+from realtime.server.speech_check import check_for_model, check_sample_rate
+from realtime.server.speech_material import (
+    Speaker,
+    check_history,
+    encode_history,
+    encode_speakers,
+    find_speakers,
+)
+from realtime.server.speech_request import SpeechBody, parse_speech_body, refuse
 from realtime.server.speech_response import Speech, SpeechResponse
-from realtime.server.speech_row import SpeechRow
+from realtime.server.speech_rows import SpeechRows
 
 MAX_BODY_BYTES = MAX_REF_BYTES * 4 // 3 + (256 << 10)
-INLINE_VOICE = "ref_audio"
 
 
 def routes(services: Services) -> list[BaseRoute]:
@@ -60,48 +70,64 @@ class SpeechEndpoint:
         self, fields: dict[str, Any], request_id: str, received_at: float
     ) -> SpeechResponse:
         """Validate all of a request; the response does the rest. Raises `ApiError`."""
-        body, text_ids = await off_loop(self._services, self._parse, fields)
+        body = await off_loop(self._services, parse_speech_body, fields)
+        model = self._aliases.model(body.model, self._services.models)
+        check_for_model(body, model.speech.capabilities)
+        check_history(body.history or ())
         check_ready(self._services)
-        model = self._aliases.model(body.model, self._services.bridge.models)
-        voice = None
-        if body.ref_audio is None:
-            voice = self._aliases.voice(body.voice_name, self._services.voices)
+        info = model.ready_info
+        check_sample_rate(body, info.rate_hz)
+        speakers = await find_speakers(body, model, self._aliases)
 
-        async def open_row() -> tuple[SpeechRow, int]:
-            codes = voice.codes if voice else None
-            if body.ref_audio is not None:
-                codes = await self._references.codes(body.ref_audio, model)
-            return self._row(body, text_ids, model, codes), 0 if codes is None else len(codes)
+        async def open_row() -> SpeechRows:
+            return await self._row(body, model, info, speakers)
 
         speech = Speech(
             received_at=received_at,
             request_id=request_id,
-            model=model,
+            model=info,
             audio_format=body.audio_format,
+            file_hz=body.sample_rate,
             sse=body.stream_format == "sse",
-            voice_name=INLINE_VOICE if body.ref_audio else quote(voice.name if voice else "", " "),
-            text_tokens=len(text_ids),
+            voice_name=",".join(quote(speaker.name, " ") for speaker in speakers),
             open_row=open_row,
         )
         return SpeechResponse(self._services, speech)
 
-    def _parse(self, fields: dict[str, Any]) -> tuple[SpeechBody, tuple[int, ...]]:
-        body = parse_speech_body(fields)
-        return body, tuple(self._services.prompt.tokenizer.encode(body.spoken_text))
-
-    def _row(
-        self,
-        body: SpeechBody,
-        text_ids: tuple[int, ...],
-        model: ModelInfo,
-        voice_codes: U16Codes | None,
-    ) -> SpeechRow:
-        return SpeechRow(
-            self._services.bridge,
-            model,
-            grid=self._services.prompt.dialogue([], voice_codes),
-            text_ids=text_ids,
-            seed=secrets.randbits(63) if body.seed is None else body.seed,
-            sampling=body.sampling(model.sampling_defaults),
-            max_frames=body.max_frames(model),
+    async def _row(
+        self, body: SpeechBody, model: ServedModel, info: ModelInfo, speakers: Sequence[Speaker]
+    ) -> SpeechRows:
+        capabilities = model.speech.capabilities
+        request = SpeechRequest(
+            text=body.spoken_text,
+            frame_ms=info.frame_ms,
+            references=await encode_speakers(speakers, model, self._references),
+            instructions=(body.instructions or "").strip() or None,
+            language=body.language and capabilities.language(body.language),
+            sound_event=body.sound_event,
+            quality=body.quality,
+            duration_s=body.duration_seconds,
+            history=await encode_history(body, model, self._references),
+            normalizer=body.text_normalizer,
         )
+        try:
+            utterances = await off_loop(self._services, model.speech.utterances, request)
+        except ValueError as error:
+            param = "history" if body.history else "input"
+            raise refuse(param, "invalid_field", f"`{param}`: {error}") from error
+        return SpeechRows(
+            self._services.bridge,
+            info,
+            utterances,
+            reference_frames=_frames(request),
+            seed=secrets.randbits(63) if body.seed is None else body.seed,
+            sampling=body.sampling(info.sampling_defaults),
+            max_frames=body.max_frames(info, capabilities.max_audio_s),
+        )
+
+
+def _frames(request: SpeechRequest) -> int:
+    """Frames of sound that the model is given."""
+    sounds = [reference.codes for reference in request.references.values()]
+    sounds += [turn.codes for turn in request.history if turn.codes is not None]
+    return sum(map(len, sounds))

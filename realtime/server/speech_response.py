@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -19,7 +20,7 @@ from realtime.server.errors import ApiError
 from realtime.server.off_loop import off_loop
 from realtime.server.services import Services
 from realtime.server.speech_framing import Framing, Outcome, RawFraming, SseFraming
-from realtime.server.speech_row import SpeechRow
+from realtime.server.speech_rows import SpeechRows
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +35,11 @@ class Speech:
     request_id: str
     model: ModelInfo
     audio_format: AudioFormat
+    file_hz: int | None  # None: as the model speaks
     sse: bool
     voice_name: str
-    text_tokens: int
-    open_row: Callable[[], Coroutine[Any, Any, tuple[SpeechRow, int]]]
-    """Returns the row, not entered yet, and how many frames of reference it has."""
+    open_row: Callable[[], Coroutine[Any, Any, SpeechRows]]
+    """Returns the row, not entered yet."""
 
 
 class SpeechResponse(Response):
@@ -67,7 +68,7 @@ class SpeechResponse(Response):
             logger.info("speech req=%s status=%s", self._speech.request_id, status)
 
     async def _answer(self, send: Send) -> str:
-        row, voice_frames = await self._speech.open_row()
+        row = await self._speech.open_row()
         with row:
             first = await row.next_sound()
             if isinstance(first, Done):
@@ -75,19 +76,16 @@ class SpeechResponse(Response):
             ttfa_s = time.monotonic() - self._speech.received_at
             self._services.metrics.ttfa_s.observe(ttfa_s)
             model = self._speech.model
+            opener = functools.partial(open_writer, file_hz=self._speech.file_hz)
             writer = await off_loop(
-                self._services,
-                open_writer,
-                self._speech.audio_format,
-                model.rate_hz,
-                model.channels,
+                self._services, opener, self._speech.audio_format, model.rate_hz, model.channels
             )
             framing = self._framing(writer)
             await send(self._start(framing, writer))
             body = _Body(send, framing, self._services.config.slow_consumer_s)
             try:
                 done = await self._stream(first, row, writer, body)
-                self.ending = self._outcome(done, voice_frames, ttfa_s)
+                self.ending = self._outcome(done, row, ttfa_s)
                 await body.end(self.ending)
             except ApiError as error:
                 self.ending = error
@@ -99,7 +97,7 @@ class SpeechResponse(Response):
                 return "failed"
         return "completed" if done.reason == "completed" else "incomplete"
 
-    async def _stream(self, first: Frames, row: SpeechRow, writer: Writer, body: _Body) -> Done:
+    async def _stream(self, first: Frames, row: SpeechRows, writer: Writer, body: _Body) -> Done:
         event: Frames | Done = first
         while isinstance(event, Frames):
             self._services.metrics.clipped_samples.inc(clipped_samples(event.pcm))
@@ -131,11 +129,11 @@ class SpeechResponse(Response):
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         return {"type": "http.response.start", "status": 200, "headers": raw}
 
-    def _outcome(self, done: Done, voice_frames: int, ttfa_s: float) -> Outcome:
+    def _outcome(self, done: Done, row: SpeechRows, ttfa_s: float) -> Outcome:
         return Outcome(
             finish_reason="stop" if done.reason == "completed" else "length",
-            text_tokens=self._speech.text_tokens,
-            voice_frames=voice_frames,
+            text_tokens=row.text_tokens,
+            voice_frames=row.reference_frames,
             frames=done.counts.frames,
             audio_ms=self._samples * 1000 // self._speech.model.rate_hz,
             ttfa_ms=round(ttfa_s * 1000),

@@ -1,4 +1,4 @@
-"""One row of the engine that says one whole text."""
+"""One row of the engine that says one utterance."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from engine.api import (
     End,
     Feed,
     Frames,
-    I32Grid,
     ModelInfo,
     Open,
     Played,
     Refused,
     Sampling,
 )
+from engine.models.utterances import Utterance, no_codes
 from realtime.server.bridge import EngineBridge, RowEvent
 from realtime.server.errors import ApiError
 from realtime.session.restarts import RESTARTED, Restarts
@@ -41,15 +41,13 @@ class SpeechRow:
         bridge: EngineBridge,
         model: ModelInfo,
         *,
-        grid: I32Grid,
-        text_ids: tuple[int, ...],
+        utterance: Utterance,
         seed: int,
         sampling: Sampling,
         max_frames: int,
     ) -> None:
-        no_frames = np.empty((0, model.n_vq), np.uint16)
         self._bridge = bridge
-        self._text_ids = text_ids
+        self._text_ids = utterance.fed_ids
         self._events: asyncio.Queue[RowEvent] = asyncio.Queue()
         self._ended = False
         self._restarts = Restarts()
@@ -57,9 +55,9 @@ class SpeechRow:
         self._open = Open(
             row=bridge.new_id(),
             model=model.name,
-            grid=grid,
-            decoder_codes=no_frames,
-            generated=no_frames,
+            grid=utterance.grid,
+            decoder_codes=utterance.decoder_codes,
+            generated=no_codes(model.n_vq),
             seed=seed,
             sampling=sampling,
             lane="throughput",

@@ -11,11 +11,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
-from engine import hub
 from engine.api import U16Codes
 from realtime.server.audio.level import F32
 from realtime.server.audio.reference import load_mono
-from realtime.server.bridge import EngineBridge
 from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
 from realtime.server.voice import (
@@ -53,6 +51,8 @@ class VoiceStore:
         self._files = VoiceDirectory(directory)
         self._codec = codec
         self._changing = asyncio.Lock()
+        self._encoding = asyncio.Lock()
+        self._unfit: set[str] = set()  # ids of voices that could not be encoded
         self._reading = threading.Lock()
         builtin = read_builtin_voices(builtin_dir, codec) if builtin_dir else []
         self._builtin_order = [_details_of(voice).id for voice in builtin]
@@ -92,8 +92,13 @@ class VoiceStore:
 
         A voice that cannot be encoded is left out, and tried again at the next start.
         """
-        stored = [voice for voice in self._read() if isinstance(voice, Unencoded)]
-        waiting, self._builtin_waiting = [*self._builtin_waiting, *stored], []
+        async with self._encoding:  # who comes second finds them made
+            stored = [voice for voice in self._read() if isinstance(voice, Unencoded)]
+            waiting, self._builtin_waiting = [*self._builtin_waiting, *stored], []
+            new = [voice for voice in waiting if voice.details.id not in self._unfit]
+            await self._encode_all(new, encode, rate_hz)
+
+    async def _encode_all(self, waiting: list[Unencoded], encode: Encode, rate_hz: int) -> None:
         for unencoded in waiting:
             try:
                 pcm = await asyncio.to_thread(load_mono, unencoded.wav, rate_hz)
@@ -103,6 +108,7 @@ class VoiceStore:
                 else:
                     await self._change(self._files.write_codes, voice.id, voice.codes, self._codec)
             except (OSError, RuntimeError) as error:
+                self._unfit.add(unencoded.details.id)
                 logger.warning("voice skipped id=%s error=%s", unencoded.details.id, error)
             else:
                 logger.info("voice encoded id=%s", voice.id)
@@ -233,19 +239,15 @@ def voice_not_found(name: str, names: list[str], status: int) -> ApiError:
     return ApiError(status, "voice_not_found", message, param="voice")
 
 
-def open_voice_store(config: ServerConfig, n_vq: int) -> VoiceStore:
-    """Read the voices of a server whose model has `n_vq` codebooks."""
-    codec = CodecKey("fake" if config.fake else _fingerprint(hub.resolve(config.codec)), n_vq)
+def open_voice_store(config: ServerConfig, codec: CodecKey) -> VoiceStore:
+    """Read the voices of a server as the models see them that use this codec."""
     builtin_dir = Path(config.voices).expanduser() if config.voices else None
     return VoiceStore(Path(config.data_dir).expanduser() / "voices", builtin_dir, codec)
 
 
-async def encode_missing_voices(store: VoiceStore, bridge: EngineBridge) -> None:
-    """Once the engine is up, encode what was stored under another codec."""
-    await bridge.ready()
-    await store.encode_missing(
-        lambda pcm: bridge.encode(pcm, "normalise"), bridge.models[0].rate_hz
-    )
+def codec_key(codec_dir: Path | None, n_vq: int) -> CodecKey:
+    """Which codes fit a model of `n_vq` codebooks; None stands for the fake engine's codec."""
+    return CodecKey(_fingerprint(codec_dir) if codec_dir else "fake", n_vq)
 
 
 def _fingerprint(codec_dir: Path) -> str:

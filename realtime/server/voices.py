@@ -75,16 +75,16 @@ class _Voices:
         """Decode, encode and store an upload, all before it is answered."""
         form = await _read_form(request)
         check_ready(self._services)
-        bridge = self._services.bridge
-        model = bridge.models[0]
+        model = self._services.models.talker or self._services.models.first
         try:
-            pcm = await off_loop(self._services, decode_reference, form.audio, model.rate_hz)
+            rate_hz = model.ready_info.rate_hz
+            pcm = await off_loop(self._services, decode_reference, form.audio, rate_hz)
             voice = await self._services.voices.add(
                 name=form.name,
                 audio=form.audio,
                 pcm=pcm,
-                rate_hz=model.rate_hz,
-                encode=lambda sound: bridge.encode(sound, "normalise"),
+                rate_hz=rate_hz,
+                encode=model.encode,
                 ref_text=form.ref_text,
                 consent=form.consent,
             )

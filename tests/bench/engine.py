@@ -228,8 +228,8 @@ def start_up() -> dict[str, object]:
     script = (
         "import time,resource;t=time.time();"
         "import dataclasses;from tests.engine.harness import SHIPPED;"
-        "from engine.engine import Engine;from engine import api;"
-        "e=Engine(dataclasses.replace(SHIPPED,max_rows=16,codec_slots=16,warm_up=True),"
+        "from engine.loop import EngineLoop;from engine import api;"
+        "e=EngineLoop([dataclasses.replace(SHIPPED,max_rows=16,codec_slots=16,warm_up=True)],"
         "lambda event:None);e.submit(api.Stop(0));e.run();"
         "print(time.time()-t,resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024)"
     )

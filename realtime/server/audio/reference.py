@@ -22,21 +22,23 @@ class ReferenceError(ValueError):
     """The recording cannot be used; the message says why and what would be accepted."""
 
 
-def decode_reference(data: bytes, rate_hz: int) -> F32:
+def decode_reference(
+    data: bytes, rate_hz: int, *, min_s: float = MIN_S, max_s: float = MAX_S
+) -> F32:
     """Decode WAV, FLAC, MP3 or Ogg (Vorbis, Opus) to f32 mono `[samples]` at `rate_hz`.
 
     Stereo is averaged. Whatever the file claims, no more than a second beyond the longest accepted
-    recording is decoded. Raises `ReferenceError` for anything but 1 to 30 seconds of sound in one
-    or two channels.
+    recording is decoded. Raises `ReferenceError` for anything but `min_s` to `max_s` seconds of
+    sound in one or two channels.
     """
     if not data:
         raise ReferenceError("the audio is empty (0 bytes)")
-    pcm, source_hz = _read(data)
+    pcm, source_hz = _read(data, max_s)
     seconds = len(pcm) / source_hz
-    if seconds > MAX_S:
-        raise ReferenceError(f"the audio is longer than {MAX_S:g} s; send 1 to {MAX_S:g} s")
-    if seconds < MIN_S:
-        raise ReferenceError(f"the audio lasts {seconds:.2f} s; send {MIN_S:g} to {MAX_S:g} s")
+    if seconds > max_s:
+        raise ReferenceError(f"the audio is longer than {max_s:g} s; send {min_s:g} to {max_s:g} s")
+    if seconds < min_s:
+        raise ReferenceError(f"the audio lasts {seconds:.2f} s; send {min_s:g} to {max_s:g} s")
     if not np.isfinite(pcm).all():
         raise ReferenceError("the audio holds samples that are not numbers")
     if np.abs(pcm).max() < _SILENCE:
@@ -63,12 +65,12 @@ class _ForwardFile(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def _read(data: bytes) -> tuple[F32, int]:
+def _read(data: bytes, max_s: float) -> tuple[F32, int]:
     try:
         with _ForwardFile(io.BytesIO(data)) as file:
             _check_header(file)
             pcm: F32 = file.read(
-                int((MAX_S + 1) * file.samplerate), dtype="float32", always_2d=True
+                int((max_s + 1) * file.samplerate), dtype="float32", always_2d=True
             )
             return pcm, file.samplerate
     except soundfile.LibsndfileError as error:

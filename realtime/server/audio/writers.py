@@ -59,11 +59,16 @@ def available_formats() -> tuple[AudioFormat, ...]:
     return FORMATS
 
 
-def open_writer(audio_format: AudioFormat, rate_hz: int, channels: int) -> Writer:
-    """Start a file of sound at `rate_hz`; a format that cannot hold that rate is written at 48 kHz.
+def open_writer(
+    audio_format: AudioFormat, rate_hz: int, channels: int, *, file_hz: int | None = None
+) -> Writer:
+    """Start a file of sound at `rate_hz`, written at `file_hz`, or as it is.
 
-    Raises `OpusUnavailable` without libopus.
+    A format that cannot hold that rate is written at 48 kHz. Raises `OpusUnavailable` without
+    libopus.
     """
+    if file_hz is not None and file_hz != rate_hz:
+        return ResamplingWriter(open_writer(audio_format, file_hz, channels), rate_hz, channels)
     match audio_format:
         case "pcm":
             return PcmWriter(rate_hz, channels)

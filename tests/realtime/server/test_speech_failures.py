@@ -62,7 +62,7 @@ BAD_BODIES: list[tuple[Any, int, str, str | None, str]] = [
     ({"input": ""}, 400, "input_blank", "input", "blank"),
     ({"input": " \n\u3000"}, 400, "input_blank", "input", "blank"),
     ({"input": "x" * 8001}, 400, "string_above_max_length", "input", "8001"),
-    ({"inptu": "Hi", "input": "Hi"}, 400, "unknown_field", "inptu", "`inptu`; known are input"),
+    ({"inptu": "Hi", "input": "Hi"}, 400, "unknown_field", "inptu", "did you mean `input`?"),
     ({"input": "Hi", "model": "tts-9"}, 404, "model_not_found", "model", "moss-tts-realtime"),
     ({"input": "Hi", "voice": "nobody"}, 400, "voice_not_found", "voice", "bright, male"),
     ({"input": "Hi", "voice": ""}, 400, "voice_not_found", "voice", "''"),
