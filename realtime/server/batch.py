@@ -15,15 +15,11 @@ from typing import Any
 import httpx
 from tqdm import tqdm
 
-from engine import hub
-from engine.host import build_engine
-from engine.models.realtime_prompt import RealtimePrompt
 from realtime.server.batch_input import BadLine, Line, read_lines
 from realtime.server.batch_output import BatchOutput
 from realtime.server.bridge import EngineError
 from realtime.server.config import ConfigError, ServerConfig
-from realtime.server.engine_process import LocalEngine
-from realtime.server.services import build_services, engine_settings
+from realtime.server.services import build_local_services
 from realtime.server.speech import SpeechEndpoint
 from realtime.server.speech_batch import Room, speak_item
 
@@ -148,9 +144,7 @@ def _complain(number: int, problem: str) -> None:
 @contextlib.asynccontextmanager
 async def _local(config: ServerConfig) -> AsyncIterator[Speak]:
     """An engine on a thread of this process, asked as the endpoint asks."""
-    model_dir = hub.resolve(config.model)
-    settings = engine_settings(config, model_dir, RealtimePrompt.from_checkpoint(model_dir))
-    services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
+    services = build_local_services(config)
     endpoint = SpeechEndpoint(services)
     services.bridge.start()
     try:

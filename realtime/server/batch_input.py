@@ -11,6 +11,7 @@ from typing import Any
 
 from realtime.server.audio import FORMATS
 from realtime.server.errors import ApiError, parse_json_object
+from realtime.server.speech_request import VOICE_FIELDS
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _SUFFIXES = {"opus": "ogg"}
@@ -70,8 +71,8 @@ def _read(number: int, fields: dict[str, Any], defaults: dict[str, Any]) -> Line
         raise ValueError(
             f"`id` must be a file name of letters, digits, '.', '_', '-', not {name!r}"
         )
-    if given.keys() & {"voice", "speaker", "ref_audio"}:
-        defaults = {key: value for key, value in defaults.items() if key != "voice"}
+    if given.keys() & VOICE_FIELDS:
+        defaults = {key: value for key, value in defaults.items() if key not in VOICE_FIELDS}
     request = defaults | given
     audio_format = request["response_format"]
     if audio_format not in FORMATS:

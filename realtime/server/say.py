@@ -17,14 +17,11 @@ from typing import BinaryIO
 import numpy as np
 
 from engine.api import Done, End, Feed, Frames, ModelInfo, Open, Refused
-from engine.host import build_engine
 from engine.text.incremental import IncrementalTokenizer
 from realtime.server.audio import FORMATS, AudioFormat, Writer, open_writer
 from realtime.server.bridge import EngineError, RowEvent
 from realtime.server.config import ConfigError, ServerConfig
-from realtime.server.engine_process import LocalEngine
-from realtime.server.served_models import read_checkpoints
-from realtime.server.services import Services, build_services, engine_settings
+from realtime.server.services import Services, build_local_services
 
 MAX_AUDIO_S = 600.0
 _SUFFIX_FORMATS: dict[str, AudioFormat] = {"ogg": "opus"}
@@ -56,8 +53,7 @@ def say(config: ServerConfig, text: str, output: str, *, voice: str | None, seed
     `EngineError`, `ConfigError`, `CheckpointError` and `OSError`.
     """
     audio_format = format_of(output)
-    settings = engine_settings(config, read_checkpoints(config))
-    services = build_services(config, LocalEngine(lambda publish: build_engine(settings, publish)))
+    services = build_local_services(config)
     with open(output, "wb", buffering=0) as file:
         timing = asyncio.run(_run(services, text, audio_format, file, voice, seed))
     print(f"{output}: {timing.report()}")

@@ -9,13 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from engine.fake import FAKE_MODEL, FakeScript
+from engine.host import build_engine
 from engine.models.realtime_prompt import RealtimePrompt
 from engine.models.realtime_speech import RealtimeSpeech
 from realtime.protocol.frames import OPUS_CLOCK_HZ
 from realtime.server.audio import OpusEncoder, OpusUnavailable
 from realtime.server.bridge import EngineBridge, EngineError
 from realtime.server.config import ConfigError, ServerConfig
-from realtime.server.engine_process import EngineLink, EngineProcess
+from realtime.server.engine_process import EngineLink, EngineProcess, LocalEngine
 from realtime.server.keys import ApiKeys, read_api_keys
 from realtime.server.metrics import Metrics
 from realtime.server.served_models import (
@@ -98,10 +99,22 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
 
     `link` replaces the engine process. Raises `engine.hub.CheckpointError` and `ConfigError`.
     """
-    keys = read_api_keys(config)
     checkpoints = read_checkpoints(config)
     if link is None:
         link = EngineProcess(engine_settings(config, checkpoints), config.stuck_after_s)
+    return _build(config, checkpoints, link)
+
+
+def build_local_services(config: ServerConfig) -> Services:
+    """Build the same with the engine on a thread of this process."""
+    checkpoints = read_checkpoints(config)
+    settings = engine_settings(config, checkpoints)
+    link = LocalEngine(lambda publish: build_engine(settings, publish))
+    return _build(config, checkpoints, link)
+
+
+def _build(config: ServerConfig, checkpoints: Sequence[Checkpoint], link: EngineLink) -> Services:
+    keys = read_api_keys(config)
     bridge = EngineBridge(link)
     sessions = Sessions(max_detached=config.max_sessions)
     return Services(

@@ -20,7 +20,7 @@ from realtime.server.off_loop import off_loop
 from realtime.server.readiness import check_ready
 from realtime.server.services import Services
 from realtime.server.speech_framing import Outcome
-from realtime.server.speech_request import SpeechBody
+from realtime.server.speech_request import VOICE_FIELDS, SpeechBody, unknown_field
 from realtime.server.speech_response import SpeechResponse, while_connected
 
 logger = logging.getLogger(__name__)
@@ -29,9 +29,6 @@ MAX_ITEMS = 32
 MAX_BODY_BYTES = 64 << 20
 MAX_SOUND_BYTES = 128 << 20
 """Most sound that waits for the end of a batch; with `stream` it leaves item by item."""
-
-_VOICES = frozenset(("voice", "speaker", "ref_audio", "ref_text", "references", "speakers"))
-"""Fields that say who speaks: an item that has one of them takes none from the defaults."""
 
 Fields = dict[str, Any]
 Answer = Callable[[Fields, str, float], Awaitable[SpeechResponse]]
@@ -53,7 +50,7 @@ class Batch:
             message = f"an item must be an object, not {type(item).__name__}"
             raise ApiError(400, "invalid_field", message, param="items")
         own = {name: value for name, value in item.items() if value is not None}
-        hidden = _VOICES if own.keys() & _VOICES else frozenset()
+        hidden = VOICE_FIELDS if own.keys() & VOICE_FIELDS else frozenset()
         fields = {n: v for n, v in self.defaults.items() if n not in hidden} | own
         if "stream_format" in fields:
             message = "`stream_format` has no meaning in a batch; `stream`: true sends results "
@@ -74,9 +71,7 @@ def parse_batch(fields: Fields, batch_id: str) -> Batch:
         message = f"`stream` must be true or false, not {stream!r}"
         raise ApiError(400, "invalid_field", message, param="stream")
     for name in defaults.keys() - SpeechBody.model_fields.keys():
-        known = ", ".join(("items", "stream", *SpeechBody.model_fields))
-        message = f"unknown field `{name}`; known are {known}"
-        raise ApiError(400, "unknown_field", message, param=name)
+        raise unknown_field(name, ("items", "stream", *SpeechBody.model_fields))
     return Batch(batch_id, tuple(items), defaults, stream)
 
 

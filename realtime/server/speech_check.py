@@ -132,10 +132,12 @@ def _described_speakers(body: SpeechBody, most: int) -> dict[str, int]:
     if body.ref_audio_2 is not None:
         found["ref_audio_2"] = 2
     for place, part in enumerate(body.speakers or ()):
-        field, number = f"speakers[{place}]", int(part.id[1:]) if _SPEAKER.match(part.id) else 0
-        if not _SPEAKER.fullmatch(part.id) or number > most:
+        field = f"speakers[{place}]"
+        number = int(part.id[1:]) if _SPEAKER.fullmatch(part.id) else 0
+        if not 1 <= number <= most:
             message = f"`{field}`: id is S1 to S{most}, not {shown(part.id)}"
-            raise refuse("speakers", "too_many_speakers", message)
+            code = "too_many_speakers" if number else "invalid_field"
+            raise refuse("speakers", code, message)
         if number in found.values():
             raise refuse("speakers", "conflict", f"`{field}`: S{number} is there twice")
         if (part.voice is None) == (part.ref_audio is None):

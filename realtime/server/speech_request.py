@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -20,6 +21,10 @@ from realtime.server.errors import ApiError
 
 SAMPLE_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 """What every format can hold, beside the model's own rate."""
+VOICE_FIELDS = frozenset(
+    ("voice", "speaker", "ref_audio", "ref_text", "ref_audio_2", "references", "speakers")
+)
+"""All that says who speaks: where one is given anew, none of the others is meant any more."""
 MAX_TURNS = 64
 
 
@@ -227,6 +232,14 @@ def refuse(param: str, code: str, message: str) -> ApiError:
     return ApiError(400, code, message, param=param)
 
 
+def unknown_field(name: str, known: Iterable[str]) -> ApiError:
+    """The error of a field that nothing takes."""
+    near = difflib.get_close_matches(name, list(known), 1, 0.5)
+    hint = f"did you mean `{near[0]}`?" if near else "GET /v1/models says what a model takes"
+    message = f"unknown field `{name[:80]}`; {hint}"
+    return ApiError(400, "unknown_field", message, param=name.partition(".")[0])
+
+
 def shown(value: Any) -> str:
     """A value in an error message: as written, cut where it is long."""
     text = repr(value)
@@ -238,10 +251,7 @@ def _explain(error: ValidationError) -> ApiError:
     param = str(first["loc"][0]) if first["loc"] else None
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        known = list(SpeechBody.model_fields)
-        near = difflib.get_close_matches(name, known, 1, 0.5)
-        hint = f"did you mean `{near[0]}`?" if near else "GET /v1/models says what a model takes"
-        return ApiError(400, "unknown_field", f"unknown field `{name}`; {hint}", param=param)
+        return unknown_field(name, SpeechBody.model_fields)
     if first["type"] == "missing":
         return ApiError(400, "missing_field", f"`{name}` is required", param=param)
     message = f"`{name}`: {first['msg'].lower()}, not {shown(first['input'])}"

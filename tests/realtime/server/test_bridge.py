@@ -213,7 +213,7 @@ async def test_an_engine_that_raises_says_why() -> None:
 
 
 async def test_an_engine_that_cannot_start_is_not_tried_again() -> None:
-    link = EngineProcess({"engine": {"colour": "blue"}})
+    link = EngineProcess({"engines": [{"colour": "blue"}]})
     bridge = EngineBridge(link)
     bridge.start()
     with pytest.raises(EngineError, match="colour"):

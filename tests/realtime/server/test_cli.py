@@ -16,6 +16,7 @@ import pytest
 import soundfile
 
 from engine.index_sound import chirp
+from engine.models.realtime_speech import CAPABILITIES
 from realtime.server.cli import main
 from realtime.server.config import ServerConfig
 from realtime.server.greeting import greeting
@@ -68,11 +69,11 @@ def test_serve_answers_holds_no_torch_and_stops_when_asked(served, tmp_path):
 
 
 def test_the_greeting_has_the_address_and_lines_to_paste():
-    text = greeting(ServerConfig(port=9876))
+    text = greeting(ServerConfig(port=9876), CAPABILITIES)
     assert text.count("http://127.0.0.1:9876/") == 2
     source = text[text.index("import asyncio") :]
     compile(source, "greeting", "exec")
-    everyone = greeting(ServerConfig(host="0.0.0.0", insecure=True))
+    everyone = greeting(ServerConfig(host="0.0.0.0", insecure=True), CAPABILITIES)
     assert "http://127.0.0.1:8000/" in everyone
 
 

@@ -102,7 +102,7 @@ def test_a_bad_item_harms_no_other(running_server: RunningServer, stream: bool) 
         ({"items": []}, "invalid_field", "not 0"),
         ({"items": "text"}, "invalid_field", "not 'text'"),
         ({"items": [{"input": "Hi"}] * 33}, "invalid_field", "not 33"),
-        ({"items": [{"input": "Hi"}], "voise": "male"}, "unknown_field", "`voise`; known are"),
+        ({"items": [{"input": "Hi"}], "voise": "male"}, "unknown_field", "did you mean `voice`?"),
         ({"items": [{"input": "Hi"}], "stream": "yes"}, "invalid_field", "true or false"),
     ],
 )
