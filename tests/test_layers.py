@@ -66,6 +66,10 @@ LAYERS = {
     "realtime.sdk": Layer(
         ours=("realtime.sdk", "realtime.protocol"), others=("msgpack", "websockets")
     ),
+    "realtime.bench": Layer(
+        ours=("realtime.bench", "realtime.sdk", "realtime.protocol"),
+        others=("httpx", "numpy", "websockets"),
+    ),
     "realtime.server": Layer(
         ours=(
             *("realtime.server", "realtime.session", "realtime.sdk", "realtime.protocol"),

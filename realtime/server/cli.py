@@ -1,4 +1,4 @@
-"""The command line: `moss-realtime serve | say | batch | doctor | finetune | evaluate`."""
+"""The command line: `moss-realtime serve | say | batch | bench | doctor | ...`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ENGINE_SETTINGS = (
     *("dtype", "threads"),
     *("deterministic", "warm_up", "fake", "log_level"),
 )
-TRAINING = {
+PROGRAMS = {
+    "bench": ("realtime.bench", "put a load on a server, and report what its listeners got"),
     "finetune": ("engine.train.finetune", "continue a checkpoint on your own recordings"),
     "evaluate": ("engine.train.evaluation", "measure how well a checkpoint or a server speaks"),
 }
@@ -119,8 +120,8 @@ class Server(uvicorn.Server):
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `moss-realtime`."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words and words[0] in TRAINING:
-        sys.exit(_train(TRAINING[words[0]][0], words[1:]))
+    if words and words[0] in PROGRAMS:
+        sys.exit(_run_program(PROGRAMS[words[0]][0], words[1:]))
     arguments = _parser().parse_args(words)
     try:
         config = load_config(vars(arguments), os.environ)
@@ -137,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="moss-realtime", description="A realtime speech server for voice agents."
     )
     commands = parser.add_subparsers(
-        required=True, metavar=" | ".join(("serve", "say", "batch", "doctor", *TRAINING))
+        required=True, metavar=" | ".join(("serve", "say", "batch", "doctor", *PROGRAMS))
     )
     serve = commands.add_parser("serve", help="serve WebSocket, REST and the page")
     add_arguments(serve)
@@ -156,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
     add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))
     doctor.set_defaults(command=_doctor)
-    for name, (_, purpose) in TRAINING.items():
+    for name, (_, purpose) in PROGRAMS.items():
         commands.add_parser(name, help=purpose)
     return parser
 
@@ -219,8 +220,8 @@ def _batch(config: ServerConfig, arguments: argparse.Namespace) -> int:
     return run_batch(config, task, arguments.server, os.environ.get(CALLER_KEY))
 
 
-def _train(module: str, words: Sequence[str]) -> int:
-    """Run it in a process of its own: training needs torch, which this one never loads."""
+def _run_program(module: str, words: Sequence[str]) -> int:
+    """Run it in a process of its own: this one has loaded a server, but never loads torch."""
     child = subprocess.Popen([sys.executable, "-m", module, *words])
     while True:
         try:

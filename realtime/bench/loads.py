@@ -1,0 +1,58 @@
+"""When requests are sent: as answers come, as strangers come, or many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from realtime.bench.trip import Trip
+
+Speak = Callable[[str], Awaitable[Trip]]
+
+
+class Clock:
+    """Seconds since it was made, on the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._start_s = time.perf_counter()
+
+    def __call__(self) -> float:
+        return time.perf_counter() - self._start_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so long; not at all if that is past."""
+        await asyncio.sleep(max(0.0, seconds))
+
+
+async def closed_loop(speak: Speak, texts: Sequence[str], concurrency: int) -> list[Trip]:
+    """`concurrency` clients, each of which asks again as soon as it has its answer."""
+    waiting = iter(texts)
+    trips: list[Trip] = []
+
+    async def client() -> None:
+        for text in waiting:
+            trips.append(await speak(text))
+
+    async with asyncio.TaskGroup() as clients:
+        for number in range(min(concurrency, len(texts))):
+            clients.create_task(client(), name=f"client-{number}")
+    return trips
+
+
+async def open_loop(
+    speak: Speak, texts: Sequence[str], times_s: Sequence[float], clock: Clock
+) -> list[Trip]:
+    """Ask at the times given, from now on, whatever has become of what was asked before."""
+    start_s = clock()
+
+    async def ask(text: str, at_s: float) -> Trip:
+        await clock.sleep(start_s + at_s - clock())
+        return await speak(text)
+
+    async with asyncio.TaskGroup() as asking:
+        tasks = [
+            asking.create_task(ask(text, at_s), name=f"ask-{number}")
+            for number, (text, at_s) in enumerate(zip(texts, times_s, strict=True))
+        ]
+    return [task.result() for task in tasks]

@@ -1,0 +1,113 @@
+"""Any server that speaks `POST /v1/audio/speech` and streams PCM or WAV."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, Literal
+
+import httpx
+
+from realtime.bench.recorder import BUSY, Recorder
+from realtime.bench.trip import Ending, Trip
+
+_WAV_HEADER_BYTES = 44
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestOptions:
+    """How to ask. `rate_hz` and `channels` are those of PCM where the server does not say."""
+
+    response_format: Literal["pcm", "wav"] = "pcm"
+    rate_hz: int = 24_000
+    channels: int = 1
+    voice: str | None = None
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    timeout_s: float = 300.0
+
+
+class RestTarget:
+    """One connection pool; `async with` it. `speak` may run many times at once."""
+
+    def __init__(
+        self, url: str, api_key: str | None, options: RestOptions, now_s: Callable[[], float]
+    ) -> None:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._options = options
+        self._now_s = now_s
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers=headers,
+            timeout=options.timeout_s,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        )
+
+    async def __aenter__(self) -> RestTarget:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def speak(self, text: str) -> Trip:
+        """Have one text spoken; every way to fail is a `Trip` too."""
+        options = self._options
+        body: dict[str, Any] = {"input": text, "response_format": options.response_format}
+        body |= {"stream_format": "audio"} | ({"voice": options.voice} if options.voice else {})
+        recorder = Recorder(self._now_s)
+        try:
+            request = self._client.stream("POST", "/v1/audio/speech", json=body | options.extra)
+            async with request as answer:
+                if answer.status_code != 200:
+                    message = (await answer.aread()).decode(errors="replace")[:200]
+                    ending: Ending = "refused" if answer.status_code in BUSY else "failed"
+                    return recorder.end(ending, f"HTTP {answer.status_code}: {message}")
+                await self._record(answer, recorder)
+        except httpx.HTTPError as error:
+            return recorder.end("failed", f"{type(error).__name__}: {error}")
+        return recorder.end("completed")
+
+    async def _record(self, answer: httpx.Response, recorder: Recorder) -> None:
+        sound = PcmStream(*stated_format(answer.headers, self._options))
+        async for data in answer.aiter_raw():
+            samples = sound.feed(data)
+            if samples:
+                recorder.sound(samples, sound.duration_s(len(samples)))
+
+
+def stated_format(headers: httpx.Headers, options: RestOptions) -> tuple[int, int]:
+    """Rate and channels of PCM: by our headers, else the content type, else the options."""
+    content_type = headers.get("content-type", "")
+    found = dict(re.findall(r"(rate|channels)=(\d+)", content_type))
+    rate = headers.get("x-audio-sample-rate") or found.get("rate") or options.rate_hz
+    channels = headers.get("x-audio-channels") or found.get("channels") or options.channels
+    return int(rate), int(channels)
+
+
+class PcmStream:
+    """Takes the header off a WAV, and cuts what comes into whole 16-bit samples."""
+
+    def __init__(self, rate_hz: int, channels: int) -> None:
+        self.rate_hz = rate_hz
+        self.channels = channels
+        self._held = b""
+        self._begun = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The whole samples that are complete with this data."""
+        self._held += data
+        if not self._begun:
+            if b"RIFF".startswith(self._held[:4]) and len(self._held) < _WAV_HEADER_BYTES:
+                return b""
+            if self._held.startswith(b"RIFF"):
+                self.channels, self.rate_hz = struct.unpack_from("<HI", self._held, 22)
+                self._held = self._held[_WAV_HEADER_BYTES:]
+            self._begun = True
+        whole = len(self._held) - len(self._held) % (2 * self.channels)
+        samples, self._held = self._held[:whole], self._held[whole:]
+        return samples
+
+    def duration_s(self, count: int) -> float:
+        """Length of so many bytes."""
+        return count / (2 * self.channels * self.rate_hz)
