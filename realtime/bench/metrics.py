@@ -34,7 +34,10 @@ def ttfa_text_s(trip: Trip) -> float | None:
 
 
 def ttfa_speakable_s(trip: Trip) -> float | None:
-    """First sound minus the delta with which twelve tokens, or all of the text, were sent."""
+    """First sound minus the delta with which twelve tokens, or all of the text, were sent.
+
+    A word counts as a token; below 0, the server's tokenizer made more of them.
+    """
     return _after(trip, trip.speakable_s)
 
 

@@ -22,7 +22,7 @@ import realtime
 from realtime.protocol.codec import choose_subprotocol
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.query import start_from_query
-from realtime.server import models, speech, tokens_api, voices
+from realtime.server import engine_api, models, speech, tokens_api, voices
 from realtime.server.connection import Connection
 from realtime.server.credentials import RETRY_AFTER_S, SOCKET_PATH, Credentials, caller_of
 from realtime.server.errors import EXPOSED_HEADERS, HANDLERS, ApiError
@@ -80,6 +80,7 @@ def routes(services: Services) -> list[BaseRoute]:
         *speech.routes(services),
         *voices.routes(services),
         *models.routes(services),
+        *engine_api.routes(services),
         *tokens_api.routes(services),
         nothing_else("/v1"),
         Mount("/", Page(directory=WEB_DIR, html=True)),

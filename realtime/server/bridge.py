@@ -35,6 +35,7 @@ from engine.api import (
 )
 from realtime.server.engine_process import EngineLink
 from realtime.server.progress import Progress
+from realtime.server.row_log import RowLog
 from realtime.session.restarts import RESTARTED, Restarts
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class EngineBridge:
     def __init__(self, link: EngineLink) -> None:
         self.models: tuple[ModelInfo, ...] = ()
         self.stats: Stats | None = None
+        self.rows = RowLog()
+        self.on_stats: Callable[[Stats], None] = lambda stats: None
         self._link = link
         self._loop: asyncio.AbstractEventLoop
         self._ids = itertools.count(1)
@@ -120,6 +123,7 @@ class EngineBridge:
 
     def send(self, command: Command) -> None:
         """Pass a command on. An `Open` while the engine restarts is answered with `Refused`."""
+        self._note_command(command)
         if isinstance(command, Open) and not self._up:
             message = "the engine is starting; try again shortly"
             refused = Refused(command.row, "overloaded", message, RESTART_RETRY_MS)
@@ -134,11 +138,19 @@ class EngineBridge:
 
         Refused as `engine_restarted` when none does.
         """
+        self._note_command(command)
         if self._link.restarts:
             self._link.submit(command)
             self._loop.call_later(RESTART_WAIT_S, self._give_up_row, command.row)
         else:
             self._loop.call_soon(self._give_up_row, command.row)
+
+    def _note_command(self, command: Command) -> None:
+        if isinstance(command, Open):
+            models = (model for model in self.models if model.name == command.model)
+            self.rows.opened(command, next(models, None))
+        else:
+            self.rows.command(command)
 
     def _give_up_row(self, row: int) -> None:
         if row in self._listeners and not self._up:
@@ -199,6 +211,7 @@ class EngineBridge:
             case Stats():
                 self._progress.note(event)
                 self.stats = event
+                self.on_stats(event)
             case Ready():
                 self.models, self._up = event.models, True
                 self._progress = Progress(self._loop.time)
@@ -215,6 +228,7 @@ class EngineBridge:
                 self._deliver(event)
 
     def _deliver(self, event: RowEvent) -> None:
+        self.rows.event(event)
         ended = isinstance(event, Done | Refused)
         listener = self._listeners.pop(event.row, None) if ended else self._listeners.get(event.row)
         if listener:
@@ -242,6 +256,7 @@ class EngineBridge:
             self._startup_error = reason
             self._ready.set()
         error = f"{RESTARTED}: {reason}"
+        self.rows.engine_died()
         for row in list(self._listeners):
             # An `Open` sent between the death and this news went to the next engine.
             self._link.submit(Cancel(row))

@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         "--server", metavar="URL", help=f"have a server speak; {CALLER_KEY} holds the key it wants"
     )
     add_arguments(speak, only=ENGINE_SETTINGS)
-    speak.set_defaults(command=_say)
+    speak.set_defaults(command=_say, log_level="warning")
     _add_batch(commands.add_parser("batch", help="speak each line of a file into its own file"))
     doctor = commands.add_parser("doctor", help="check that this machine can serve")
     add_arguments(doctor, only=(*ENGINE_SETTINGS, "host", "port", "insecure", "api_keys_file"))

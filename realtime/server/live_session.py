@@ -242,7 +242,8 @@ class LiveSession:
                     bridge.send(command)
                 case Reopen(command):
                     bridge.reopen(command)
-                case Listen(row):
+                case Listen(row, response_id):
+                    bridge.rows.name(row, f"sess={self.id} resp={response_id}")
                     bridge.listen(row, self._events.put_nowait)
                 case DecodeInput(stream, packets):
                     self._user_sound().decode(stream, packets)

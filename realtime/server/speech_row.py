@@ -66,6 +66,11 @@ class SpeechRow:
             max_frames=max_frames,
         )
 
+    @property
+    def id(self) -> int:
+        """The row's id in the engine."""
+        return self._open.row
+
     def __enter__(self) -> SpeechRow:
         self._bridge.listen(self._open.row, self._events.put_nowait)
         self._bridge.send(self._open)
@@ -110,7 +115,9 @@ class SpeechRow:
         return self._restarts.allow(len(self._open.generated))
 
     def _go_on(self) -> None:
+        died = self.id
         self._open = dataclasses.replace(self._open, row=self._bridge.new_id())
+        self._bridge.rows.name_as(self.id, died)
         self._bridge.listen(self._open.row, self._events.put_nowait)
         self._bridge.reopen(self._open)
         self._feed()

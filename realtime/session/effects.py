@@ -65,10 +65,11 @@ class Reopen:
 class Listen:
     """Deliver the row's events to `Session.engine_event`, up to its `Done` or `Refused`.
 
-    Comes before the row's `Open` or `Reopen`.
+    Comes before the row's `Open` or `Reopen`; the row speaks `response_id`.
     """
 
     row: int
+    response_id: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ class Speaking:
         response.opening = opening = self._context.opening(response.request)
         response.earlier = frozenset(item.id for item in self._history.items)
         response.opened_ms = now_ms
-        self._emitter.emit(Listen(response.request.row))
+        self._emitter.emit(Listen(response.request.row, response.request.id))
         self._emitter.command(opening)
 
     def reopen(self, response: Response, now_ms: int) -> None:
@@ -206,7 +206,7 @@ class Speaking:
         row = response.request.row
         message = f"the engine restarted: response {response.request.id!r} goes on where it was"
         self._emitter.send(Warned(code=RESTARTED, message=message))
-        self._emitter.emit(Listen(row))
+        self._emitter.emit(Listen(row, response.request.id))
         self._emitter.emit(Reopen(self._context.going_on(response)))
         self.hand_over(response)
         self._emitter.command(Played(row, response.heard_samples(now_ms), now_ms * 1_000_000))
