@@ -174,11 +174,6 @@ class RowLog:
         """Say whose response a row is, before or after its `Open`."""
         self._record(row).name = name
 
-    def name_as(self, row: int, other: int) -> None:
-        """Say that a row is the same response's as another one."""
-        if record := self.find(other):
-            self.name(row, record.name)
-
     def opened(self, command: Open, model: ModelInfo | None) -> None:
         """A row is opened."""
         record = self._record(command.row)

@@ -80,7 +80,7 @@ class SpeechEndpoint:
         speakers = await find_speakers(body, model, self._aliases)
 
         async def open_row() -> SpeechRows:
-            return await self._row(body, model, info, speakers)
+            return await self._rows(body, model, info, speakers, name=f"req={request_id}")
 
         speech = Speech(
             received_at=received_at,
@@ -94,8 +94,14 @@ class SpeechEndpoint:
         )
         return SpeechResponse(self._services, speech)
 
-    async def _row(
-        self, body: SpeechBody, model: ServedModel, info: ModelInfo, speakers: Sequence[Speaker]
+    async def _rows(
+        self,
+        body: SpeechBody,
+        model: ServedModel,
+        info: ModelInfo,
+        speakers: Sequence[Speaker],
+        *,
+        name: str,
     ) -> SpeechRows:
         capabilities = model.speech.capabilities
         request = SpeechRequest(
@@ -123,6 +129,7 @@ class SpeechEndpoint:
             seed=secrets.randbits(63) if body.seed is None else body.seed,
             sampling=body.sampling(info.sampling_defaults),
             max_frames=body.max_frames(info, capabilities.max_audio_s),
+            name=name,
         )
 
 

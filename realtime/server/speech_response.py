@@ -69,7 +69,6 @@ class SpeechResponse(Response):
 
     async def _answer(self, send: Send) -> str:
         row = await self._speech.open_row()
-        self._services.bridge.rows.name(row.id, f"req={self._speech.request_id}")
         with row:
             first = await row.next_sound()
             if isinstance(first, Done):

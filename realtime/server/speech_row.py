@@ -45,7 +45,9 @@ class SpeechRow:
         seed: int,
         sampling: Sampling,
         max_frames: int,
+        name: str = "",
     ) -> None:
+        self._name = name
         self._bridge = bridge
         self._text_ids = utterance.fed_ids
         self._events: asyncio.Queue[RowEvent] = asyncio.Queue()
@@ -66,16 +68,15 @@ class SpeechRow:
             max_frames=max_frames,
         )
 
-    @property
-    def id(self) -> int:
-        """The row's id in the engine."""
-        return self._open.row
-
     def __enter__(self) -> SpeechRow:
-        self._bridge.listen(self._open.row, self._events.put_nowait)
+        self._listen()
         self._bridge.send(self._open)
         self._feed()
         return self
+
+    def _listen(self) -> None:
+        self._bridge.rows.name(self._open.row, self._name)
+        self._bridge.listen(self._open.row, self._events.put_nowait)
 
     def _feed(self) -> None:
         self._bridge.send(Feed(self._open.row, self._text_ids))
@@ -115,10 +116,8 @@ class SpeechRow:
         return self._restarts.allow(len(self._open.generated))
 
     def _go_on(self) -> None:
-        died = self.id
         self._open = dataclasses.replace(self._open, row=self._bridge.new_id())
-        self._bridge.rows.name_as(self.id, died)
-        self._bridge.listen(self._open.row, self._events.put_nowait)
+        self._listen()
         self._bridge.reopen(self._open)
         self._feed()
         self.played(self._played_samples)

@@ -32,6 +32,7 @@ class SpeechRows:
         seed: int,
         sampling: Sampling,
         max_frames: int,
+        name: str = "",
     ) -> None:
         self.text_tokens = sum(utterance.text_tokens for utterance in utterances)
         self.reference_frames = reference_frames
@@ -45,6 +46,7 @@ class SpeechRows:
                 seed=(seed + number * _SEED_STEP) % 2**63,
                 sampling=sampling,
                 max_frames=min(utterance.max_frames or max_frames, max_frames),
+                name=name,
             )
             for number, utterance in enumerate(utterances)
         ]

@@ -92,6 +92,7 @@ async def test_metrics_count_rows_and_what_they_cost(
             assert (await http.post("/v1/audio/speech", json=fields)).status_code == 200
     rows = running_server.services.bridge.rows
     await eventually(lambda: len(rows.over) == 2)
+    assert {record.name.split("=")[0] for record in rows.over.values()} == {"req"}
     context = sum(record.context_rows for record in rows.over.values())
     for name, value in {
         'moss_rows_total{lane="throughput",reason="completed"}': 1,
