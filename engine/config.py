@@ -30,6 +30,8 @@ class EngineConfig:
     further. A GPU sets memory aside for `max_rows` + 2 such contexts, a CPU as they grow."""
     cache_blocks: int = 2048
     """KV blocks of 16 grid rows kept for reuse by content."""
+    host_cache_blocks: int = 0
+    """Of those that had to make room, so many stay in host memory; for models on a GPU."""
     codec_slots: int = 32
     """Decoder states: one per row in use, the others remember recent dialogues."""
     encode_slots: int = 17

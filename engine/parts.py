@@ -64,7 +64,9 @@ def load_parts(config: EngineConfig, codecs: Codecs) -> Parts:
     info = _model_info(config, model, codec.config)
     warm_slot = config.max_rows + 1
     runner = model.new_runner(warm_slot + 1, info.max_grid_rows, config.deterministic)
-    pool = BlockPool(model.backbone, config.cache_blocks, runner.dtype, device)
+    pool = BlockPool(
+        model.backbone, config.cache_blocks, runner.dtype, device, config.host_cache_blocks
+    )
     cache = KVCache(runner.working, pool)
     return Parts(
         info=info,

@@ -57,10 +57,14 @@ class WarmQueue:
             self._job = None
 
     def _start(self) -> bool:
-        if not self._waiting:
-            return False
-        warm = self._waiting.pop(next(iter(self._waiting)))
-        grid = warm.grid[: len(warm.grid) // BLOCK * BLOCK]
-        blocks = self._cache.restore(self._slot, grid)
-        self._job = _Job(warm, grid, len(blocks) * BLOCK, blocks)
-        return True
+        """Begin with the next context that is not held whole; those that are get their pin."""
+        while self._waiting:
+            warm = self._waiting.pop(next(iter(self._waiting)))
+            grid = warm.grid[: len(warm.grid) // BLOCK * BLOCK]
+            blocks = self._cache.hold(grid)
+            if len(blocks) * BLOCK < len(grid):
+                self._cache.gather(self._slot, blocks)
+                self._job = _Job(warm, grid, len(blocks) * BLOCK, blocks)
+                return True
+            self._cache.pin(warm.key, blocks, warm.pin_s)
+        return False

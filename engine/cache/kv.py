@@ -12,23 +12,35 @@ from engine.cache.working_set import BLOCK, WorkingSet
 
 
 class KVCache:
-    """The working set and the block pool of one model."""
+    """The working set and the block pool of one model.
+
+    Pins keep the contexts of idle sessions from being dropped; when memory runs short, the pin that
+    was renewed least recently is given up.
+    """
 
     def __init__(self, working: WorkingSet, pool: BlockPool) -> None:
         self.working = working
         self.pool = pool
-        self._pins: dict[str, tuple[list[bytes], float]] = {}  # key -> blocks, expiry
+        pool.give_way = self._drop_oldest_pin
+        self._pins: dict[str, tuple[list[bytes], float]] = {}  # blocks and expiry, oldest first
 
     def restore(self, slot: int, grid: I32Grid) -> list[bytes]:
         """Gather the longest known beginning of `grid` into a slot; returns its blocks' keys.
 
         The caller refers to those blocks until it releases them.
         """
-        keys = block_keys(grid)
-        keys = keys[: self.pool.match(keys)]
-        self.pool.acquire(keys)
-        self.pool.copy_to(self.working, slot, keys)
+        keys = self.hold(grid)
+        self.gather(slot, keys)
         return keys
+
+    def hold(self, grid: I32Grid) -> list[bytes]:
+        """Refer to the blocks of the longest known beginning of `grid`; returns their keys."""
+        keys = block_keys(grid)
+        return self.pool.acquire(keys[: self.pool.match(keys)])
+
+    def gather(self, slot: int, keys: list[bytes]) -> None:
+        """Copy blocks that the caller refers to into the beginning of a slot."""
+        self.pool.copy_to(self.working, slot, keys)
 
     def keep(self, slot: int, grid: I32Grid, keys: list[bytes]) -> list[bytes]:
         """Keep the full blocks of a slot that holds `grid`, beyond those of `keys`.
@@ -58,6 +70,13 @@ class KVCache:
         """Release every pin."""
         for key in list(self._pins):
             self._unpin(key)
+
+    def _drop_oldest_pin(self) -> bool:
+        """Give up one pin; False when there is none."""
+        oldest = next(iter(self._pins), None)
+        if oldest is not None:
+            self._unpin(oldest)
+        return oldest is not None
 
     def _unpin(self, key: str) -> None:
         if key in self._pins:

@@ -57,10 +57,8 @@ class ModelContext:
 
     def warm(self) -> None:
         """Have the engine prefill what the next response of the conversation starts with."""
-        turns = self._history.turns(self._history.context)
-        if turns:
-            grid = self._dialogue(turns, self.voice)
-        else:
+        grid = self._fit(self._history.context, self.voice)
+        if not self._history.turns(self._history.context):
             grid = self._prompt.system(_codes(self.voice))
         model = self._clock.model.name
         self._emitter.command(Warm(self._key, model, grid, self._config.warm_pin_s))
@@ -71,7 +69,7 @@ class ModelContext:
             grid = self._dialogue([], request.voice)
             decoder_codes = self._clock.no_codes()
         else:
-            grid = self._fit(request)
+            grid = self._fit(request.history_context, request.voice)
             decoder_codes = self._history.decoder_codes(request.history_context)
         return Open(
             row=request.row,
@@ -115,15 +113,15 @@ class ModelContext:
             dropped += self._history.drop_oldest()
         self._warn_trimmed(dropped)
 
-    def _fit(self, request: Request) -> I32Grid:
+    def _fit(self, context: int, voice: Voice | None) -> I32Grid:
+        """Return the grid of a context, whose oldest turns go if it leaves no room for a reply."""
         limit = min(self._clock.model.max_grid_rows, self._config.limits.history_grid_rows)
-        context = request.history_context
-        grid = self._dialogue(self._history.turns(context), request.voice)
+        grid = self._dialogue(self._history.turns(context), voice)
         dropped: list[str] = []
         if len(grid) > limit * (1 - _REPLY):
             while len(grid) > limit * _KEEP and self._history.turns(context):
                 dropped += self._history.drop_oldest()
-                grid = self._dialogue(self._history.turns(context), request.voice)
+                grid = self._dialogue(self._history.turns(context), voice)
         self._warn_trimmed(dropped)
         return grid
 

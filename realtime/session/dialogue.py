@@ -174,6 +174,12 @@ class Dialogue:
             case Playback():
                 self._barge_in.playback(message, now_ms)
 
+    def receive_audio(self, data: bytes) -> None:
+        """Take a piece of what the user says; raises `ProtocolError`."""
+        if self.user_audio.take(data):
+            # What was dropped while nobody spoke is prefilled by the time that a reply is wanted.
+            self._context.warm()
+
     def engine_event(self, event: Event, now_ms: int) -> None:
         """Take an event of a row or of an encode stream."""
         match event:

@@ -150,7 +150,7 @@ class Session:
         try:
             if not self._dialogue:
                 raise ProtocolError("not_started", "send session.start before user audio")
-            self._dialogue.user_audio.take(data)
+            self._dialogue.receive_audio(data)
         except ProtocolError as error:
             self._refuse(error)
         return self._emitter.take()

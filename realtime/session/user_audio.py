@@ -79,14 +79,16 @@ class UserAudio:
         """Items that no `item.created` has told of yet."""
         return {utterance.item_id for utterance in self._committed.values()}
 
-    def take(self, data: bytes) -> None:
-        """Take a frame; raises `ProtocolError`."""
+    def take(self, data: bytes) -> bool:
+        """Take a frame; true when an utterance begins with it. Raises `ProtocolError`."""
         sound = self._frames.read(data)
         if sound is None or not sound.samples:
-            return
+            return False
+        begins = self._current is None
         if self._current is None:
             self._current = _Utterance(self._new_stream())
         self._add(self._current, sound)
+        return begins
 
     def _add(self, utterance: _Utterance, sound: InputSound) -> None:
         limit_s = self._limits.item_audio_s

@@ -11,10 +11,10 @@ from engine.models.qwen3 import StackConfig
 CONFIG = StackConfig(8, 8, 2, 2, 1, 4, 1e-6, 1e4, 1.0, 256)
 
 
-def make_cache(blocks=4):
+def make_cache(blocks=4, host_blocks=0):
     device = torch.device("cpu")
-    working = WorkingSet(CONFIG, 3, 256, torch.float32, device)
-    return KVCache(working, BlockPool(CONFIG, blocks, torch.float32, device))
+    working = WorkingSet(CONFIG, 4, 256, torch.float32, device)
+    return KVCache(working, BlockPool(CONFIG, blocks, torch.float32, device, host_blocks))
 
 
 def grid(rows, start=0):
@@ -88,4 +88,99 @@ def test_a_newer_pin_replaces_the_older_and_expires():
     assert cache.pool.referenced == 1
     cache.pin("session", cache.keep(1, grid(16), []), pin_s=-1)
     cache.expire_pins()
+    assert cache.pool.referenced == 0
+
+
+def content(cache, slot, blocks):
+    return cache.working.blocks(slot, 0, blocks).clone()
+
+
+def test_sessions_share_the_blocks_of_what_they_have_in_common():
+    cache = make_cache(blocks=8)
+    fill(cache, 1, 64)
+    voice = cache.keep(1, grid(32), [])
+    sessions = [cache.restore(slot, grid(48)) for slot in (2, 3)]
+    assert sessions == [voice, voice]
+    assert (cache.pool.used, cache.pool.referenced) == (2, 2)
+    for keys in (voice, *sessions):
+        assert cache.pool.referenced == 2
+        cache.release(keys)
+    assert cache.pool.referenced == 0
+
+
+def test_who_goes_on_differently_changes_nothing_for_the_others():
+    """Copy on write: what a row appends is its own, and a held block is never written again."""
+    cache = make_cache(blocks=8)
+    fill(cache, 1, 32)
+    shared = cache.keep(1, grid(32), [])
+    before = content(cache, 1, 2)
+    cache.restore(2, grid(32))
+    cache.working.store[:, :, 2] = 7.0
+    theirs = np.concatenate([grid(32), grid(16, start=900)])
+    kept = cache.keep(2, theirs, shared)
+    cache.restore(3, theirs)
+    assert (len(kept), cache.pool.used) == (3, 3)
+    torch.testing.assert_close(content(cache, 3, 2), before, rtol=0, atol=0)
+    assert (content(cache, 3, 3)[:, :, 2] == 7.0).all()
+
+
+def test_of_a_context_the_last_block_goes_first():
+    cache = make_cache(blocks=4)
+    fill(cache, 1, 48)
+    keys = cache.keep(1, grid(48), [])
+    cache.release(keys)
+    cache.keep(1, grid(32, start=500), [])
+    assert cache.pool.match(keys) == 2
+
+
+def test_when_memory_runs_short_the_oldest_pins_are_given_up():
+    cache = make_cache(blocks=4)
+    fill(cache, 1, 64)
+    for session in range(4):
+        pinned = cache.keep(1, grid(16, start=1000 * session), [])
+        cache.pin(f"session {session}", pinned, pin_s=1000)
+    renewed = cache.hold(grid(16))
+    cache.pin("session 0", renewed, pin_s=1000)
+    kept = cache.keep(1, grid(32, start=9000), [])
+    assert len(kept) == 2
+    held = [cache.pool.match(block_keys(grid(16, start=1000 * n))) for n in range(4)]
+    assert held == [1, 0, 0, 1]
+
+
+def test_blocks_that_make_room_come_back_from_host_memory_bit_by_bit():
+    cache = make_cache(blocks=3, host_blocks=3)
+    fill(cache, 1, 48)
+    keys, before = cache.keep(1, grid(48), []), content(cache, 1, 3)
+    cache.release(keys)
+    fill(cache, 2, 48)
+    cache.release(cache.keep(2, grid(48, start=700), []))
+    assert (cache.pool.used, len(cache.pool.host)) == (3, 3)
+    assert cache.restore(3, grid(48)) == keys
+    torch.testing.assert_close(content(cache, 3, 3), before, rtol=0, atol=0)
+    assert cache.pool.referenced == 3
+    cache.release(keys)
+
+
+def test_host_memory_forgets_the_block_that_left_longest_ago():
+    cache = make_cache(blocks=1, host_blocks=2)
+    fill(cache, 1, 16)
+    starts = (0, 100, 200, 300)
+    for start in starts:
+        cache.release(cache.keep(1, grid(16, start=start), []))
+    held = [cache.pool.match(block_keys(grid(16, start=start))) for start in starts]
+    assert held == [0, 1, 1, 1]
+
+
+def test_what_finds_no_room_to_come_back_is_left_where_it_is():
+    cache = make_cache(blocks=3, host_blocks=8)
+    fill(cache, 1, 48)
+    keys = cache.keep(1, grid(48), [])
+    cache.release(keys)
+    others = cache.keep(1, grid(32, start=700), [])
+    assert cache.restore(2, grid(48)) == keys[:1], "two rows' blocks take the rest"
+    assert cache.pool.match(keys) == 3
+    cache.release(others)
+    assert cache.hold(grid(48)) == keys
+    cache.release(keys)
+    cache.release(keys[:1])
     assert cache.pool.referenced == 0

@@ -230,6 +230,18 @@ def test_at_the_context_limit_the_oldest_turns_go(new_talk):
     assert all(i.in_context for i in kept)
 
 
+def test_what_is_warmed_has_been_trimmed_already(new_talk):
+    """Else the prefix that a full context is opened with would be new to the engine."""
+    script = FakeScript(model=dataclasses.replace(MODEL, max_grid_rows=600))
+    talk = new_talk(script=script)
+    talk.say("session.start")
+    for turn in range(12):
+        user(talk, f"turn {turn}", CODES)
+        warmed = [c for c in talk.commands if isinstance(c, Warm)][-1]
+        reply(talk, f"r{turn}")
+        np.testing.assert_array_equal(talk.opens()[-1].grid, warmed.grid)
+
+
 def test_a_context_that_never_fits_still_opens(new_talk):
     talk = new_talk(script=FakeScript(model=dataclasses.replace(MODEL, max_grid_rows=200)))
     talk.say("session.start")

@@ -62,6 +62,24 @@ def user_codes(grid: np.ndarray) -> list[int]:
     return [int(code) for code in grid[:, 1] if code < 1024]
 
 
+def test_the_first_sound_of_an_utterance_warms_the_dialogue_so_far(talk):
+    """Memory that ran short while nobody spoke is refilled before a reply is wanted."""
+    talk.say("item.create", item={"role": "user", "text": "Hello."})
+    talk.start("r1", text="Good morning.", end=True)
+    talk.run()
+    before = len(talk.commands)
+    seq = hear(talk, SPEECH[: 4 * FRAME])
+    [warm] = [c for c in talk.commands[before:] if isinstance(c, Warm)]
+    assert talk.commands[before + 1] is warm
+    talk.say("input_audio.commit")
+    talk.run()
+    before = len(talk.commands)
+    hear(talk, SPEECH[:FRAME], seq=seq)
+    assert len([c for c in talk.commands[before:] if isinstance(c, Warm)]) == 1
+    talk.start("r2", text="Yes.")
+    np.testing.assert_array_equal(talk.opens()[-1].grid[: len(warm.grid) - 9], warm.grid[:-9])
+
+
 class TestACommit:
     def test_is_answered_at_once_and_the_item_comes_with_its_sound(self, new_talk, no_voices):
         talk = new_talk(voices=no_voices)
