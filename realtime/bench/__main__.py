@@ -55,11 +55,11 @@ class Run:
 
     async def _round(self, number: int) -> Round:
         seed = self._asked.seed + number
-        async with watched(self._asked.server, self._api_key, self._clock) as fills:
+        async with watched(self._asked.server, self._api_key, self._clock) as view:
             started_s = self._clock()
             trips = await self._load(seed)
             wall_s = self._clock() - started_s
-        return Round(tuple(trips), wall_s, tuple(fills))
+        return Round(tuple(trips), wall_s, tuple(view.fills), tuple(view.cancel_ms.values()))
 
     async def _load(self, seed: int) -> list[Trip]:
         asked = self._asked

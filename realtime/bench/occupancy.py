@@ -24,40 +24,70 @@ class Fill:
     step_ms: float
 
 
+@dataclasses.dataclass(slots=True)
+class EngineView:
+    """What was seen of an engine; nothing where the server is silent.
+
+    `cancel_ms` has, by row, the time from a cancellation to its places being free.
+    """
+
+    fills: list[Fill] = dataclasses.field(default_factory=list)
+    cancel_ms: dict[int, float] = dataclasses.field(default_factory=dict)
+
+    def add(self, at_s: float, snapshot: dict[str, Any]) -> None:
+        """Take a snapshot."""
+        if stats := snapshot["stats"]:
+            fill = Fill(
+                at_s=at_s,
+                running=stats["rows_running"],
+                queued=stats["rows_queued"],
+                parked=stats["rows_parked"],
+                step_ms=stats["step_ms"],
+            )
+            self.fills.append(fill)
+        for row in snapshot["over"]:
+            if row["cancel_ms"] is not None:
+                self.cancel_ms[row["row"]] = row["cancel_ms"]
+
+
 @contextlib.asynccontextmanager
 async def watched(
     url: str, api_key: str | None, now_s: Callable[[], float]
-) -> AsyncIterator[list[Fill]]:
-    """Fill the list for as long as the block lasts; it stays empty where the server is silent."""
-    fills: list[Fill] = []
+) -> AsyncIterator[EngineView]:
+    """Look at the engine for as long as the block lasts, and once more at its end.
+
+    What was over before is not of this block.
+    """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     async with httpx.AsyncClient(base_url=url, headers=headers) as client:
-        watching = asyncio.create_task(_watch(client, fills, now_s), name="occupancy")
+        before = await _snapshot(client)
+        view = EngineView()
+        if before is None:
+            yield view
+            return
+        watching = asyncio.create_task(_watch(client, view, now_s), name="occupancy")
         try:
-            yield fills
+            yield view
         finally:
             watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+            if last := await _snapshot(client):
+                view.add(now_s(), last)
+            for row in before["over"]:
+                view.cancel_ms.pop(row["row"], None)
 
 
-async def _watch(client: httpx.AsyncClient, fills: list[Fill], now_s: Callable[[], float]) -> None:
-    while True:
-        try:
-            answer = await client.get("/v1/engine")
-        except httpx.HTTPError:
-            return
-        stats: Any = answer.json().get("stats") if answer.status_code == 200 else None
-        if answer.status_code != 200:
-            return
-        if stats:
-            fills.append(
-                Fill(
-                    at_s=now_s(),
-                    running=stats["rows_running"],
-                    queued=stats["rows_queued"],
-                    parked=stats["rows_parked"],
-                    step_ms=stats["step_ms"],
-                )
-            )
+async def _watch(client: httpx.AsyncClient, view: EngineView, now_s: Callable[[], float]) -> None:
+    while (snapshot := await _snapshot(client)) is not None:
+        view.add(now_s(), snapshot)
         await asyncio.sleep(EVERY_S)
+
+
+async def _snapshot(client: httpx.AsyncClient) -> dict[str, Any] | None:
+    """What the server says of its engine, if it knows the question."""
+    try:
+        answer = await client.get("/v1/engine")
+        found = answer.json() if answer.status_code == 200 else None
+    except (httpx.HTTPError, ValueError):
+        return None
+    known = isinstance(found, dict) and {"stats", "over"} <= found.keys()
+    return found if known else None

@@ -20,6 +20,8 @@ class Round:
     trips: tuple[Trip, ...]
     wall_s: float
     fills: tuple[Fill, ...] = ()
+    slot_free_ms: tuple[float, ...] = ()
+    """Of each cancelled row, on the server's clock: until its places in the engine were free."""
 
 
 def summarise(rounds: Sequence[Round]) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def summarise(rounds: Sequence[Round]) -> dict[str, Any]:
         "rtf": metrics.statistics(map(metrics.rtf, whole)),
         "continuity": _continuity(whole),
         "players": {f"buffer_{ms}_ms": _player(whole, ms) for ms in BUFFERS_MS},
-        "cancels": _cancels(trips),
+        "cancels": _cancels(rounds),
         "occupancy": _occupancy([fill for part in rounds for fill in part.fills]),
     }
 
@@ -116,11 +118,14 @@ def _player(whole: Sequence[Trip], buffer_ms: float) -> dict[str, Any]:
     }
 
 
-def _cancels(trips: Sequence[Trip]) -> dict[str, Any]:
+def _cancels(rounds: Sequence[Round]) -> dict[str, Any]:
+    trips = [trip for part in rounds for trip in part.trips]
+    slot_free_ms = [value for part in rounds for value in part.slot_free_ms]
     return {
         "n": sum(trip.ending == "cancelled" for trip in trips),
         "to_last_sound_ms": metrics.statistics(map(metrics.cancel_to_last_sound_s, trips), 1000),
         "to_done_ms": metrics.statistics(map(metrics.cancel_to_done_s, trips), 1000),
+        "to_slot_free_ms": metrics.statistics(slot_free_ms),
         "wasted_ms": metrics.statistics(map(metrics.wasted_ms, trips)),
     }
 

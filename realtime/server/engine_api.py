@@ -68,6 +68,7 @@ def _over(record: RowRecord) -> dict[str, Any]:
     return _who(record) | {
         "reason": record.reason,
         "audio_ms": round(1000 * record.audio_s),
+        "cancel_ms": record.cancel_ms,
         "trace": f"/v1/engine/rows/{record.row}/trace",
     }
 

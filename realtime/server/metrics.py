@@ -113,6 +113,12 @@ class EngineMetrics:
             buckets=QUEUE_BUCKETS_S,
             registry=registry,
         )
+        self._cancel_s = Histogram(
+            "moss_cancel_seconds",
+            "From a cancellation to the row's places in the engine being free",
+            buckets=STEP_BUCKETS_S,
+            registry=registry,
+        )
         self._rows = Counter(
             "moss_rows",
             "Rows by how they ended: completed, cancelled, max_audio, context, failed, guard:NAME "
@@ -146,6 +152,8 @@ class EngineMetrics:
         self._rows.labels(record.lane, record.reason).inc()
         if not record.reason.startswith("refused"):
             self._queue_s.labels(record.lane).observe(counts.queue_ms / 1000)
+        if record.cancel_ms is not None:
+            self._cancel_s.observe(record.cancel_ms / 1000)
         self._grid_rows.labels("computed").inc(counts.prefill_grid_rows)
         self._grid_rows.labels("reused").inc(counts.reused_grid_rows)
         self._paused_s.labels("text").inc(counts.starved_ms / 1000)

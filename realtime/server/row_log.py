@@ -81,6 +81,7 @@ class RowRecord:
         self.ended_ns: int | None = None
         self.first_text_ns: int | None = None
         self.first_sound_ns: int | None = None
+        self.cancelled_ns: int | None = None
         self.samples = 0
         self.sent_samples = 0
         self.parked: ParkReason | None = None
@@ -100,6 +101,13 @@ class RowRecord:
     def audio_s(self) -> float:
         """Length of the sound made so far."""
         return self.samples / self.rate_hz if self.rate_hz else 0.0
+
+    @property
+    def cancel_ms(self) -> float | None:
+        """From the cancellation to the end, when the row is in no step and its places are free."""
+        if self.cancelled_ns is None or self.ended_ns is None:
+            return None
+        return (self.ended_ns - self.cancelled_ns) / 1e6
 
     def lead_s(self, now_ns: int) -> float | None:
         """Sound that a listener who never paused has left; None before the first.
@@ -138,7 +146,7 @@ class RowRecord:
             **{"row": self.row, "lane": self.lane, "model": self.model, "reason": self.reason},
             **{"queue_ms": counts.queue_ms, "first_text_ms": self._since_ms(self.first_text_ns)},
             "first_sound_ms": self._since_ms(self.first_sound_ns),
-            "total_ms": self._since_ms(self.ended_ns),
+            **{"total_ms": self._since_ms(self.ended_ns), "cancel_ms": self.cancel_ms},
             **{"audio_ms": 1000 * self.audio_s, "sent_ms": self._ms(self.sent_samples)},
             "least_lead_ms": None if self.least_lead_s is None else 1000 * self.least_lead_s,
             **{"starved_ms": counts.starved_ms, "flow_paused_ms": counts.flow_paused_ms},
@@ -237,6 +245,8 @@ class RowLog:
         record.add(Note(now_ns, kind, value))
         if kind == "text" and record.first_text_ns is None:
             record.first_text_ns = now_ns
+        elif kind == "cancel" and record.cancelled_ns is None:
+            record.cancelled_ns = now_ns
         elif kind == "sent":
             record.sent_samples = max(record.sent_samples, value)
 

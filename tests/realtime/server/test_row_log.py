@@ -127,6 +127,18 @@ def test_a_row_that_never_made_sound_has_gaps_in_its_line() -> None:
     assert record.lead_s(0) is None
 
 
+def test_a_cancelled_row_tells_how_long_its_places_were_held() -> None:
+    rows = Rows()
+    rows.open()
+    rows.command(Cancel(1))
+    rows.after(25)
+    rows.command(Cancel(1))
+    rows.after(5)
+    rows.event(Done(1, "cancelled", "", Counts()))
+    assert rows.ended[0].cancel_ms == 30.0
+    assert " cancel_ms=30.0 " in rows.ended[0].line()
+
+
 def test_rows_that_are_over_are_kept_for_a_while() -> None:
     rows = Rows()
     for row in range(1, KEPT_RECORDS + 3):
