@@ -127,27 +127,43 @@ def _tables(summary: dict[str, Any]) -> str:
             if isinstance(figures, dict) and "n" in figures:
                 rows[f"{group.removesuffix('_ms')}: {name}"] = figures
     rows["rtf"] = summary["rtf"]
-    columns = ("n", "mean", "median", "std", "p50", "p90", "p95", "p99", "max")
-    head = "".join(f"<th>{name}</th>" for name in ("", *columns))
+    players = {
+        name: {f"start_{key}_ms": player["start_ms"].get(key) for key in ("median", "p95")}
+        | {key: value for key, value in player.items() if key != "start_ms"}
+        for name, player in summary["players"].items()
+    }
+    continuity = {name: summary["continuity"][name] for name in ("all", "text_starvation_excluded")}
+    rest = {name: summary[name] for name in ("responses", "throughput", "errors")}
+    return "".join(
+        (
+            _table(rows, ("n", "mean", "median", "std", "p50", "p90", "p95", "p99", "max")),
+            "<p>Percent of responses without a gap longer than so many ms:</p>",
+            _table(continuity, tuple(continuity["all"])),
+            "<p>Listeners with a jitter buffer, as if text were never late:</p>",
+            _table(players, tuple(next(iter(players.values())))),
+            f"<pre>{escape(_lines(rest))}</pre>",
+        )
+    )
+
+
+def _table(rows: dict[str, dict[str, Any]], columns: Sequence[str]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *columns))
     body = "".join(
         f"<tr><td>{escape(name)}</td>"
         + "".join(f"<td>{_shown(figures.get(column))}</td>" for column in columns)
         + "</tr>"
         for name, figures in rows.items()
     )
-    rest = {name: summary[name] for name in ("responses", "throughput", "players", "errors")}
-    rest["continuity"] = {
-        name: summary["continuity"][name] for name in ("all", "text_starvation_excluded")
-    }
-    return (
-        f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
-        f"<pre>{escape(json.dumps(rest, indent=1))}</pre>"
-    )
+    return f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _conditions(report: dict[str, Any]) -> str:
     names = ("load", "server", "client", "notes", "workload")
-    return json.dumps({name: report[name] for name in names}, indent=1)
+    return _lines({name: report[name] for name in names})
+
+
+def _lines(values: dict[str, Any]) -> str:
+    return "\n".join(f"{name}: {json.dumps(value)}" for name, value in values.items())
 
 
 def _shown(value: Any) -> str:
