@@ -142,14 +142,22 @@ class EncodeStage:
 
     def _encode(self, batch: Sequence[_Stream], frames: int) -> list[Encoded | Failed]:
         samples = frames * self._samples_per_frame
-        pieces = [stream.take(samples) for stream in batch]
+        return self._encode_pieces(batch, [stream.take(samples) for stream in batch], frames)
+
+    def _encode_pieces(
+        self, batch: Sequence[_Stream], pieces: Sequence[F32Samples], frames: int
+    ) -> list[Encoded | Failed]:
+        """Encode a piece of each stream; if that fails, each by itself, as only one may be bad."""
         try:
             codes = self._codes(batch, pieces, frames)
         except Exception as error:  # what is broken must not stop the engine
             if is_out_of_memory(error):
                 raise
-            log.exception("encode_streams=%s failed", [stream.id for stream in batch])
-            return [self._failed(stream, error) for stream in batch]
+            if len(batch) > 1:
+                alone = [([s], [piece]) for s, piece in zip(batch, pieces, strict=True)]
+                return [event for one in alone for event in self._encode_pieces(*one, frames)]
+            log.exception("encode_stream=%d failed", batch[0].id)
+            return [self._failed(batch[0], error)]
         return [self._encoded(stream, new) for stream, new in zip(batch, codes, strict=True)]
 
     def _codes(

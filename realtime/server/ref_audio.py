@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import functools
+import dataclasses
 import hashlib
-import weakref
-from collections import OrderedDict
 from typing import Literal
 
 from engine.api import U16Codes
 from realtime.server.audio import ReferenceError, decode_reference
+from realtime.server.audio.level import F32
 from realtime.server.audio.reference import MAX_S, MIN_S
 from realtime.server.bridge import EngineError
 from realtime.server.config import ServerConfig
@@ -21,9 +19,11 @@ from realtime.server.off_loop import off_loop
 from realtime.server.public_fetch import FetchError, fetch
 from realtime.server.served_models import ServedModel
 from realtime.server.services import Services
+from realtime.server.shared_cache import SharedCache
 
 MAX_REF_BYTES = 10 << 20
-MAX_CACHED = 1024  # references; codes of 30 s are 12 KB
+MAX_SOUND_BYTES = 64 << 20  # 30 s are 3 MB
+MAX_CODES_BYTES = 32 << 20  # 30 s are 12 KB
 
 TURN_S = (0.1, 120.0)
 """Shortest and longest turn of a dialogue."""
@@ -31,23 +31,35 @@ TURN_S = (0.1, 120.0)
 Kind = Literal["reference", "turn"]
 """A voice to speak with, or a turn of a dialogue, which keeps its loudness."""
 
-_Key = tuple[str, str, Kind]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sound:
+    """A decoded recording: f32 mono `[samples]` at a model's rate, named by its content."""
+
+    pcm: F32
+    name: str
 
 
 class References:
-    """Encodes audio of requests. The same recording is encoded once, however often it is sent."""
+    """Encodes audio of requests: each recording once, however often it is sent, or at once.
+
+    Files are known by their bytes, and codes by the sound they were made of, so that the same sound
+    in another file is not encoded again.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._codes: OrderedDict[_Key, U16Codes] = OrderedDict()
-        self._encoding: weakref.WeakValueDictionary[_Key, asyncio.Lock] = (
-            weakref.WeakValueDictionary()
+        self._sounds: SharedCache[tuple[str, int, Kind], _Sound] = SharedCache(
+            MAX_SOUND_BYTES, lambda sound: sound.pcm.nbytes
+        )
+        self._codes: SharedCache[tuple[str, str, Kind], U16Codes] = SharedCache(
+            MAX_CODES_BYTES, lambda codes: codes.nbytes
         )
 
     async def codes(
         self, url: str, model: ServedModel, field: str = "ref_audio", kind: Kind = "reference"
     ) -> U16Codes:
-        """Return the codes u16 `[frames, n_vq]` of the audio behind `url`.
+        """Return the codes u16 `[frames, n_vq]`, read-only, of the audio behind `url`.
 
         Raises `ApiError` that names `field`.
         """
@@ -60,27 +72,37 @@ class References:
 
     async def _codes_of(self, url: str, model: ServedModel, kind: Kind) -> U16Codes:
         audio = await read_ref_audio(url, self._services.config)
-        key = (hashlib.sha256(audio).hexdigest(), model.name, kind)
-        lock = self._encoding.setdefault(key, asyncio.Lock())
-        async with lock:  # who comes second waits, and takes over if the first one leaves
-            if key not in self._codes:
-                self._codes[key] = await self._encode(audio, model, kind)
-            self._codes.move_to_end(key)
-            while len(self._codes) > MAX_CACHED:
-                self._codes.popitem(last=False)
-            return self._codes[key]
+        rate_hz = model.ready_info.rate_hz
+        file = await off_loop(self._services, _name, audio)
+        sound = await self._sounds.get(
+            (file, rate_hz, kind),
+            lambda: off_loop(self._services, _decode, audio, rate_hz, kind),
+        )
+        return await self._codes.get(
+            (sound.name, model.name, kind), lambda: _encode(sound.pcm, model, kind)
+        )
 
-    async def _encode(self, audio: bytes, model: ServedModel, kind: Kind) -> U16Codes:
-        min_s, max_s = TURN_S if kind == "turn" else (MIN_S, MAX_S)
-        try:
-            rate_hz = model.ready_info.rate_hz
-            decode = functools.partial(decode_reference, min_s=min_s, max_s=max_s)
-            pcm = await off_loop(self._services, decode, audio, rate_hz)
-            return await model.encode(pcm, keep_loudness=kind == "turn")
-        except ReferenceError as error:
-            raise _refuse("bad_audio", str(error)) from error
-        except EngineError as error:
-            raise ApiError(503, "engine_failed", str(error), param="ref_audio") from error
+
+def _name(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _decode(audio: bytes, rate_hz: int, kind: Kind) -> _Sound:
+    min_s, max_s = TURN_S if kind == "turn" else (MIN_S, MAX_S)
+    try:
+        pcm = decode_reference(audio, rate_hz, min_s=min_s, max_s=max_s)
+    except ReferenceError as error:
+        raise _refuse("bad_audio", str(error)) from error
+    return _Sound(pcm, _name(pcm.tobytes()))
+
+
+async def _encode(pcm: F32, model: ServedModel, kind: Kind) -> U16Codes:
+    try:
+        codes = await model.encode(pcm, keep_loudness=kind == "turn")
+    except EngineError as error:
+        raise ApiError(503, "engine_failed", str(error), param="ref_audio") from error
+    codes.setflags(write=False)  # all requests share them
+    return codes
 
 
 async def read_ref_audio(url: str, config: ServerConfig) -> bytes:

@@ -11,6 +11,7 @@ from engine.codec.codec import load_codec
 from engine.codec.reference import EncodeStage, normalise_loudness
 from engine.codec.stream import EncoderStream
 
+FAULT, FRAMES_BEFORE_THE_FAULT = 77.0, 7
 VECTORS = Path(__file__).parents[2] / "vectors" / "codec"
 
 
@@ -221,3 +222,25 @@ def test_a_failure_ends_its_streams_and_frees_their_slots(codec):
     stage.run()
     for stream in (2, 3):
         np.testing.assert_array_equal(stage.codes(stream), whole(codec, pcm))
+
+
+def test_a_clip_that_cannot_be_encoded_fails_alone(codec):
+    """Its company is encoded again without it."""
+    stage, clips = Stage(codec), [clip(codec, 20, seed) for seed in range(3)]
+    clips[1][FRAMES_BEFORE_THE_FAULT * stage.frame] = FAULT
+    encoder = stage.stage._encoder
+    step = encoder.step
+
+    def picky(slots, wav):
+        if (wav == FAULT).any():
+            raise RuntimeError("no such sound")
+        return step(slots, wav)
+
+    encoder.step = picky
+    for stream, pcm in enumerate(clips):
+        stage.add(stream, pcm, end=True)
+    failed = [event for event in stage.run() if isinstance(event, Failed)]
+    assert [(event.id, event.error) for event in failed] == [("1", "RuntimeError: no such sound")]
+    for stream in (0, 2):
+        np.testing.assert_array_equal(stage.codes(stream), whole(codec, clips[stream]))
+    assert stage.stage.open == 0

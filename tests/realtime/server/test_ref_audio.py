@@ -179,6 +179,21 @@ async def test_a_recording_is_encoded_once_however_often_it_is_sent(
     assert not np.array_equal(grids[5], grids[0])
 
 
+async def test_the_same_sound_in_another_file_is_not_encoded_again(
+    running_server: RunningServer,
+) -> None:
+    engine = running_server.engine
+    assert engine is not None
+    pcm = tone(2, hz=520)
+    before = len(engine.log)
+    async with httpx.AsyncClient(base_url=running_server.base_url, timeout=60) as http:
+        for container in ("WAV", "FLAC"):
+            answer = await http.post(SPEECH, json=inline(packed(pcm, format=container)))
+            assert answer.status_code == 200
+    encoded = [command for _, command in engine.log[before:] if isinstance(command, Encode)]
+    assert sum(command.end for command in encoded) == 1
+
+
 async def test_a_bad_recording_is_not_remembered(run_server: Callable[..., RunningServer]) -> None:
     server = run_server(FakeScript())
     async with httpx.AsyncClient(base_url=server.base_url) as http:
