@@ -84,6 +84,7 @@ class Run:
             return SocketTarget(self._address, asked.voice, self._clock)
         options = RestOptions(
             response_format=asked.format,
+            stream_format="sse" if asked.sse else "audio",
             rate_hz=asked.rate_hz,
             channels=asked.channels,
             voice=asked.voice,
@@ -161,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     ways = argparse.ArgumentParser(add_help=False)
     ways.add_argument("--endpoint", choices=("ws", "speech"), default="ws")
     ways.add_argument("--format", choices=("pcm", "wav"), default="pcm", help="of `speech`")
+    ways.add_argument("--sse", action="store_true", help="events of `speech` instead of bare sound")
     ways.add_argument("--rate-hz", type=_count, default=24_000, help="of PCM, if not told")
     ways.add_argument("--channels", type=_count, default=1, help="of PCM, if not told")
     ways.add_argument("--extra", default="{}", help="more fields of a `speech` request, as JSON")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import re
 import struct
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 import httpx
 
+from realtime.bench.events import EventStream, ending_of
 from realtime.bench.recorder import BUSY, Recorder
 from realtime.bench.trip import Ending, Trip
 
@@ -18,9 +20,13 @@ _WAV_HEADER_BYTES = 44
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestOptions:
-    """How to ask. `rate_hz` and `channels` are those of PCM where the server does not say."""
+    """How to ask. `rate_hz` and `channels` are those of PCM where the server does not say.
+
+    Only events (`sse`) tell how an answer ended, and what it took on the server's clock.
+    """
 
     response_format: Literal["pcm", "wav"] = "pcm"
+    stream_format: Literal["audio", "sse"] = "audio"
     rate_hz: int = 24_000
     channels: int = 1
     voice: str | None = None
@@ -54,7 +60,8 @@ class RestTarget:
         """Have one text spoken; every way to fail is a `Trip` too."""
         options = self._options
         body: dict[str, Any] = {"input": text, "response_format": options.response_format}
-        body |= {"stream_format": "audio"} | ({"voice": options.voice} if options.voice else {})
+        body |= {"stream_format": options.stream_format}
+        body |= {"voice": options.voice} if options.voice else {}
         recorder = Recorder(self._now_s)
         try:
             request = self._client.stream("POST", "/v1/audio/speech", json=body | options.extra)
@@ -63,17 +70,29 @@ class RestTarget:
                     message = (await answer.aread()).decode(errors="replace")[:200]
                     ending: Ending = "refused" if answer.status_code in BUSY else "failed"
                     return recorder.end(ending, f"HTTP {answer.status_code}: {message}")
-                await self._record(answer, recorder)
-        except httpx.HTTPError as error:
+                sound = PcmStream(*stated_format(answer.headers, options))
+                if options.stream_format == "sse":
+                    return await _record_events(answer, sound, recorder)
+                async for data in answer.aiter_raw():
+                    sound.record(data, recorder)
+        except (httpx.HTTPError, ValueError) as error:
             return recorder.end("failed", f"{type(error).__name__}: {error}")
         return recorder.end("completed")
 
-    async def _record(self, answer: httpx.Response, recorder: Recorder) -> None:
-        sound = PcmStream(*stated_format(answer.headers, self._options))
-        async for data in answer.aiter_raw():
-            samples = sound.feed(data)
-            if samples:
-                recorder.sound(samples, sound.duration_s(len(samples)))
+
+async def _record_events(answer: httpx.Response, sound: PcmStream, recorder: Recorder) -> Trip:
+    events = EventStream()
+    async for data in answer.aiter_raw():
+        for event in events.feed(data):
+            match event.get("type"):
+                case "speech.audio.delta":
+                    sound.record(base64.b64decode(event["audio"]), recorder)
+                case "speech.audio.error":
+                    return recorder.end("failed", str(event.get("error"))[:200])
+                case "speech.audio.done":
+                    ending, server = ending_of(event)
+                    return recorder.end(ending, server=server)
+    return recorder.end("failed", "the events ended without speech.audio.done")
 
 
 def stated_format(headers: httpx.Headers, options: RestOptions) -> tuple[int, int]:
@@ -107,6 +126,11 @@ class PcmStream:
         whole = len(self._held) - len(self._held) % (2 * self.channels)
         samples, self._held = self._held[:whole], self._held[whole:]
         return samples
+
+    def record(self, data: bytes, recorder: Recorder) -> None:
+        """Note the sound of a piece of the body."""
+        if samples := self.feed(data):
+            recorder.sound(samples, self.duration_s(len(samples)))
 
     def duration_s(self, count: int) -> float:
         """Length of so many bytes."""

@@ -25,11 +25,11 @@ class Piece:
 class ServerClock:
     """What the server says that it took, on its own clock."""
 
-    queue_ms: float
-    ttfa_ms: float | None
-    text_to_audio_ms: float | None
-    rtf: float | None
-    starved_ms: float
+    queue_ms: float | None = None
+    ttfa_ms: float | None = None
+    text_to_audio_ms: float | None = None
+    rtf: float | None = None
+    starved_ms: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

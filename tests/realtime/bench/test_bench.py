@@ -55,11 +55,11 @@ def bench(server: RunningServer, out: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("endpoint", ["ws", "speech"])
+@pytest.mark.parametrize("way", ["ws", "speech", "speech --sse", "speech --format wav"])
 def test_a_closed_loop_is_counted_and_reported(
-    running_server: RunningServer, tmp_path: Path, endpoint: str
+    running_server: RunningServer, tmp_path: Path, way: str
 ) -> None:
-    flags = ("--requests", "6", "--concurrency", "2", "--rounds", "2", "--endpoint", endpoint)
+    flags = ("--requests", "6", "--concurrency", "2", "--rounds", "2", "--endpoint", *way.split())
     report = bench(running_server, tmp_path, "closed-loop", *flags, "--trips", "--warm-up", "3")
     summary = report["summary"]
     counts = {"asked": 12, "ok": 12, "empty": 0, "slow_readers": 0, "completed": 12}
@@ -72,7 +72,7 @@ def test_a_closed_loop_is_counted_and_reported(
     # Each is a whole number of frames, so not a sample was lost.
     assert all(abs(seconds / 0.08 - round(seconds / 0.08)) < 1e-6 for seconds in durations)
     assert summary["client_clock_ms"]["ttfa"]["n"] == 12
-    assert summary["server_clock_ms"]["ttfa"]["n"] == (12 if endpoint == "ws" else 0)
+    assert summary["server_clock_ms"]["ttfa"]["n"] == (12 if way in ("ws", "speech --sse") else 0)
     assert report["load"]["kind"] == "closed-loop"
     assert report["server"]["models"] == ["moss-tts-realtime"]
     assert "--requests 6" in report["command"]
@@ -110,8 +110,8 @@ def test_empty_answers_and_broken_ones_are_failures(run_server: RunServer, tmp_p
     flags = ("--requests", "2", "--warm-up", "0", "--endpoint")
     for script in (FakeScript(frames_per_id=0, tail_frames=0), FakeScript(fail_after_frames=2)):
         server = run_server(script)
-        for endpoint in ("ws", "speech"):
-            report = bench(server, tmp_path, "closed-loop", *flags, endpoint)
+        for way in ("ws", "speech", "speech --sse"):
+            report = bench(server, tmp_path, "closed-loop", *flags, *way.split())
             counts = report["summary"]["responses"]
             assert (counts["ok"], counts["failed"]) == (0, 2)
             assert sum(report["summary"]["errors"].values()) == 2

@@ -1,4 +1,4 @@
-"""Sound out of bodies that come in pieces of any size."""
+"""Sound and events out of bodies that come in pieces of any size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from realtime.bench.events import EventStream, ending_of
 from realtime.bench.rest import PcmStream, RestOptions, stated_format
+from realtime.bench.trip import ServerClock
 
 SAMPLES = np.arange(1, 601, dtype="<i2").tobytes()
 
@@ -49,3 +51,30 @@ def test_what_the_server_says_of_its_format(
 ) -> None:
     options = RestOptions(rate_hz=22_050, channels=2)
     assert stated_format(httpx.Headers(headers), options) == found
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 7000])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_events_are_whole_objects(size: int, line_end: bytes) -> None:
+    body = line_end.join(
+        (
+            *(b"event: a", b'data: {"type": "a",', b'data: "b": 1}', b""),
+            *(b": a comment", b"", b"data:{}", b"", b"data: [DONE]", b"", b"data: {"),
+        )
+    )
+    stream = EventStream()
+    found = [
+        event for at in range(0, len(body), size) for event in stream.feed(body[at : at + size])
+    ]
+    assert found == [{"type": "a", "b": 1}, {}]
+
+
+@pytest.mark.parametrize("body", [b"data: {\n\n", b"data: [1]\n\n"])
+def test_what_is_no_event_is_an_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|not an object"):
+        EventStream().feed(body)
+
+
+def test_how_an_answer_ended() -> None:
+    assert ending_of({"finish_reason": "length"}) == ("incomplete", None)
+    assert ending_of({"ttfa_ms": 12}) == ("completed", ServerClock(ttfa_ms=12))
