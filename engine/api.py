@@ -99,6 +99,8 @@ class Open:
     `segment_frame` belong to segments that are over and are in `grid`; the others are of the
     segment whose ids are all fed again. `chunk_frames` says how many came in each `Frames`; empty,
     they count as one. `max_frames` caps the response. `text_sampling` None leaves it to the model.
+    `n_vq` is how many codebooks a frame has in `decoder_codes` and in the response, None: all; most
+    models know no other.
     """
 
     row: int
@@ -115,6 +117,7 @@ class Open:
     text_sampling: TextSampling | None = None
     segment_frame: int = 0
     chunk_frames: tuple[int, ...] = ()
+    n_vq: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

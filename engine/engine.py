@@ -261,7 +261,7 @@ class Engine:
             row.codes = drawn.frame
             row.frames += 1
             self._frames_total += 1
-            self.parts.codec.push(row.id, drawn.frame)
+            self.parts.codec.push(row.id, drawn.frame[: row.n_vq])
         if drawn.cuts:
             self.parts.codec.cut(row.id)
         if row.frames >= row.opened.max_frames or row.text.over_budget(

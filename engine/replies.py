@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import I32Grid, SegmentReason, U16Codes
+from engine.api import I32Grid, SegmentReason
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class GridShape:
     text_vocabulary: int
     audio_vocabulary: int
 
+    @property
+    def least_n_vq(self) -> int:
+        """Fewest codebooks that the model can speak with."""
+        return self.columns - 1
+
     def problem_with(self, grid: I32Grid) -> str | None:
         """What makes a grid unfit for the model, if anything does."""
         if grid.ndim != 2 or grid.shape[1] != self.columns:
@@ -37,16 +42,6 @@ class GridShape:
         ):
             if part.size and not 0 <= part.min() <= part.max() < size:
                 return f"{name}s are 0..{size - 1}; the grid has {part.min()}..{part.max()}"
-        return None
-
-    def problem_with_made(self, generated: U16Codes, segment_frame: int) -> str | None:
-        """What makes frames of a response unfit to go on after, if anything does."""
-        if generated.shape[1:] != (self.columns - 1,):
-            return f"generated is {list(generated.shape)}, expected [n, {self.columns - 1}]"
-        if generated.size and generated.max() >= self.audio_vocabulary:
-            return f"codes are 0..{self.audio_vocabulary - 1}; generated has {generated.max()}"
-        if not 0 <= segment_frame <= len(generated):
-            return f"segment_frame is {segment_frame}; there are {len(generated)} frames"
         return None
 
 
@@ -117,7 +112,12 @@ class PromptLayout(GridShape):
 
     can_go_on = False
 
-    def cannot_open(self, grid: I32Grid) -> str | None:
+    @property
+    def frame_codes(self) -> int:
+        """Codes of a frame are below this: the last one of the vocabulary says "no sound here"."""
+        return self.audio_vocabulary - 1
+
+    def cannot_open(self, grid: I32Grid, n_vq: int) -> str | None:
         """What makes a grid that fits no prompt of a reply, if anything does."""
         return None if len(grid) else "the prompt is empty"
 

@@ -34,6 +34,7 @@ class Row:
         self.id = opened.row
         self.opened = opened
         self.layout = layout
+        self.n_vq = opened.n_vq or layout.columns - 1  # codebooks of its frames
         self.text = layout.new_text()
         self.state = State.QUEUED
         self.slot = 0

@@ -25,7 +25,12 @@ class TextLayout(GridShape):
 
     can_go_on = True
 
-    def cannot_open(self, grid: I32Grid) -> str | None:
+    @property
+    def frame_codes(self) -> int:
+        """Codes of a frame are below this: those without sound are part of a dialogue too."""
+        return self.audio_vocabulary
+
+    def cannot_open(self, grid: I32Grid, n_vq: int) -> str | None:
         """Text may follow any context that fits the model."""
         return None
 

@@ -110,7 +110,7 @@ class CodecStage:
         self._idle.append(self._voices.pop(row).slot)
 
     def push(self, row: int, codes: NDArray[np.int64]) -> None:
-        """Take the row's next frame, i64 [n_vq]."""
+        """Take the row's next frame, i64 [n_vq]; each has as many codes as the row's first."""
         self._voices[row].pending.append(codes)
 
     def cut(self, row: int) -> None:
@@ -148,16 +148,16 @@ class CodecStage:
         return not self._voices[row].pending
 
     def run(self, next_frame_ms: float) -> list[Frames]:
-        """Decode the chunks that are due, in one call for each chunk size.
+        """Decode the chunks that are due, in one call for each size in frames and codebooks.
 
         `next_frame_ms` is how long the engine takes until a row has its next frame.
         """
-        groups: dict[int, list[_Chunk]] = defaultdict(list)
+        groups: dict[tuple[int, ...], list[_Chunk]] = defaultdict(list)
         events = []
         for row, voice in self._voices.items():
             chunk = self._next_chunk(row, voice, next_frame_ms)
             if chunk is not None and len(chunk.audible):
-                groups[len(chunk.audible)].append(chunk)
+                groups[chunk.audible.shape].append(chunk)
             elif chunk is not None:
                 events.append(chunk.event(np.zeros((0, self._stream.channels), np.float32)))
         started = time.monotonic()

@@ -140,13 +140,14 @@ class DecoderStream:
     def step(self, slots: Sequence[int], codes: Tensor) -> Tensor:
         """Decode the next n frames of B streams.
 
-        `slots` are B distinct slots (the scratch slot may repeat); `codes` i64 [B, n, n_codebooks],
-        each 0..codebook_size - 1. Returns f32 [B, n * samples_per_frame, channels]. Raises
-        ValueError for any other codes or slots; on an error no slot has advanced.
+        `slots` are B distinct slots (the scratch slot may repeat); `codes` i64 [B, n, K] of the
+        first K <= n_codebooks codebooks, each 0..codebook_size - 1. Returns f32
+        [B, n * samples_per_frame, channels]. Raises ValueError for any other codes or slots; on an
+        error no slot has advanced.
         """
-        if codes.ndim != 3 or codes.shape[::2] != (len(slots), self.n_codebooks):
+        if codes.ndim != 3 or len(codes) != len(slots) or codes.shape[2] > self.n_codebooks:
             raise ValueError(
-                f"codes are {list(codes.shape)}, expected [{len(slots)}, n, {self.n_codebooks}]"
+                f"codes are {list(codes.shape)}, expected [{len(slots)}, n, 1..{self.n_codebooks}]"
             )
         frames = codes.shape[1]
         attentions = self.pool.attentions(slots, frames)

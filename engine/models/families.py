@@ -73,7 +73,7 @@ class DelayLayout(PromptLayout):
 
     form: DelayFormat = dataclasses.field(kw_only=True)
 
-    def cannot_open(self, grid: I32Grid) -> str | None:
+    def cannot_open(self, grid: I32Grid, n_vq: int) -> str | None:
         """What makes a fitting grid no prompt, if anything does."""
         return prompt_problem(grid, self.form)
 
@@ -114,12 +114,25 @@ class GlobalLocalLayout(PromptLayout):
     """Prompts of the models with a transformer per frame: a draw is a frame, or the end."""
 
     config: GlobalLocalConfig = dataclasses.field(kw_only=True)
+    fewer_codebooks: bool = dataclasses.field(kw_only=True)
 
-    def cannot_open(self, grid: I32Grid) -> str | None:
+    @property
+    def least_n_vq(self) -> int:
+        """Fewest codebooks that the model can speak with."""
+        return 1 if self.fewer_codebooks else self.config.n_vq
+
+    def cannot_open(self, grid: I32Grid, n_vq: int) -> str | None:
         """What makes a fitting grid no prompt, if anything does."""
         ends = (self.config.start_id, self.config.continue_id)
         if not len(grid) or grid[-1, 0] not in ends:
             return f"a prompt ends with the start of sound or a frame of the reply, {ends}"
+        has_code = grid[:, 1:] != self.config.audio_pad
+        spoken = np.arange(self.config.n_vq) < n_vq
+        unfit = (has_code != (has_code.any(1, keepdims=True) & spoken)).any(1)
+        if unfit.any():
+            row = int(unfit.argmax())
+            books = np.flatnonzero(has_code[row]).tolist()
+            return f"grid row {row} has codes of codebooks {books}; a frame has the first {n_vq}"
         return None
 
     def drawn(self, value: NDArray[np.int64]) -> Drawn:
@@ -144,6 +157,7 @@ def _load_global_local(
             text_vocabulary=config.text_vocabulary,
             audio_vocabulary=config.audio_pad + 1,
             config=config,
+            fewer_codebooks=variant.fewer_codebooks,
         ),
         sampling_defaults=_sampling_defaults(model_dir, variant),
         new_runner=lambda slots, positions, deterministic: GlobalLocalRunner(

@@ -95,7 +95,7 @@ class GlobalLocalRunner(BatchRunner):
 
     def open_row(self, slot: int, opened: Open) -> None:
         """A row takes the slot, with the settings of its command."""
-        self.open(slot, opened.sampling, opened.seed, text_sampling=opened.text_sampling)
+        self.open(slot, opened.sampling, opened.seed, opened.n_vq, opened.text_sampling)
 
     def next_grid_row(self, row: Row) -> I32Grid:
         """The last frame; the text was in the prompt, whole."""

@@ -58,14 +58,19 @@ class Layout(Protocol):
     def can_go_on(self) -> bool:
         """Whether a row may begin with frames that were made before."""
 
+    @property
+    def least_n_vq(self) -> int:
+        """Fewest codebooks that the model can speak with."""
+
+    @property
+    def frame_codes(self) -> int:
+        """Codes of a frame are below this."""
+
     def problem_with(self, grid: I32Grid) -> str | None:
         """What makes a grid unfit for the model, if anything does."""
 
-    def cannot_open(self, grid: I32Grid) -> str | None:
-        """What makes a fitting grid no prompt, if anything does."""
-
-    def problem_with_made(self, generated: U16Codes, segment_frame: int) -> str | None:
-        """What makes frames of a response unfit to go on after, if anything does."""
+    def cannot_open(self, grid: I32Grid, n_vq: int) -> str | None:
+        """What makes a fitting grid no prompt of frames of `n_vq` codes, if anything does."""
 
     def new_text(self) -> Any:
         """The text of a row that opens."""

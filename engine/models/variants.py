@@ -28,6 +28,7 @@ class Variant:
     text_sampling: TextSampling | None = None  # None: it draws no text
     chunk_ramp_frames: tuple[int, ...] = (1, 4, 15)
     max_grid_rows: int = 8192  # 0: as many as its config allows
+    fewer_codebooks: bool = False  # it can speak with only its first ones
     rollback_frames: int = 0
     """How far back a decoder can be set without decoding anything again. Only dialogues need that,
     after a barge-in; memory for it is set aside for each row."""
@@ -84,6 +85,7 @@ VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
                 "moss_tts_nano",
                 Sampling(0.8, 0.95, 25, repetition_penalty=1.2, repetition_window=0),
                 _STEADY_TEXT,
+                fewer_codebooks=True,
             ),
         )
     }

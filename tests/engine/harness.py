@@ -29,6 +29,7 @@ SHIPPED = EngineConfig(
     warm_up=False,
 )
 GREEDY = api.Sampling(temperature=0.0, repetition_penalty=1.1, repetition_window=50)
+ALWAYS_BEST = api.Sampling(temperature=0.0, repetition_penalty=1.0, repetition_window=0)
 N_VQ: int = read_json(DEFAULT_MODEL_DIR, "config.json")["rvq"]
 NO_CODES = np.zeros((0, N_VQ), np.uint16)
 
@@ -132,6 +133,28 @@ class Harness:
             "encode_streams": parts.encoder.open,
             "samplers": parts.runner.sampler.open_slots,
         }
+
+
+class PromptHarness(Harness):
+    """An engine of a model that takes whole prompts."""
+
+    def __init__(self, model_dir, codec_dir, **changes) -> None:
+        self.rows, self.others, self.next_row = {}, [], 1
+        config = dataclasses.replace(
+            SHIPPED, model_dir=str(model_dir), codec_dir=str(codec_dir), max_grid_rows=512
+        )
+        self.engine = Engine(dataclasses.replace(config, **changes), self._take)
+
+    def speak(self, grid, **changes) -> int:
+        """Open a row for a prompt; greedy unless said otherwise."""
+        n_vq = changes.get("n_vq") or self.engine.parts.info.n_vq
+        fields = {
+            "sampling": ALWAYS_BEST,
+            "text_sampling": api.TextSampling(temperature=0.0),
+            "decoder_codes": np.zeros((0, n_vq), np.uint16),
+            "generated": np.zeros((0, n_vq), np.uint16),
+        }
+        return self.open(grid=grid.astype(np.int32), **{**fields, **changes})
 
 
 def write_random_codec(directory, *, n_codebooks=16, seed=0) -> str:

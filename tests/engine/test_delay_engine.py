@@ -16,7 +16,7 @@ from engine.codec.codec import load_codec
 from engine.engine import Engine
 from engine.models.delay_pattern import DelayFormat, prefix_frames, reply_start, segments
 from engine.models.delay_prompt import DelayPrompt, Fields
-from tests.engine.harness import SHIPPED, Harness, write_random_codec
+from tests.engine.harness import SHIPPED, PromptHarness, write_random_codec
 
 DELAY = Path(__file__).parents[1] / "vectors" / "delay"
 GREEDY = json.loads((DELAY / "greedy.json").read_text())
@@ -25,30 +25,15 @@ RUNS = {
     "two_segments_a": ("greedy", "two_segments_a"),
     "continuation_a_rep1.2": ("prompts", "continuation_clone_a"),
 }
-NO_CODES = np.zeros((0, 8), np.uint16)
 WARM = api.Sampling(1.7, 0.8, 25, repetition_penalty=1.1, repetition_window=0)
 
 
-class DelayHarness(Harness):
+class DelayHarness(PromptHarness):
     """A real engine with the tiny model and a random codec of its codebooks."""
 
     def __init__(self, codec_dir, **changes):
-        self.rows, self.others, self.next_row = {}, [], 1
-        config = dataclasses.replace(
-            SHIPPED, model_dir=str(DELAY / "tiny_a"), codec_dir=codec_dir, max_grid_rows=512
-        )
-        self.engine = Engine(dataclasses.replace(config, **changes), self._take)
+        super().__init__(DELAY / "tiny_a", codec_dir, **changes)
         self.prompt = DelayPrompt.from_checkpoint(DELAY / "tiny_a")
-
-    def speak(self, grid, **changes):
-        """Open a row for a prompt; greedy unless said otherwise."""
-        fields = {
-            "sampling": greedy(),
-            "text_sampling": api.TextSampling(temperature=0.0),
-            "decoder_codes": NO_CODES,
-            "generated": NO_CODES,
-        }
-        return self.open(grid=grid.astype(np.int32), **{**fields, **changes})
 
 
 def greedy(penalty=1.0):
