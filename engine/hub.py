@@ -14,7 +14,8 @@ DEFAULT_VOICES_DIR = _VOICE / "voices"
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 # Data only: whatever Python a repository carries is never fetched, let alone run.
-_WANTED_FILES = ("*.json", "*.safetensors", "*.txt")
+_WANTED_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+_OLDER_WEIGHTS = ("pytorch_model*.bin",)  # where there are no safetensors
 
 
 class CheckpointError(ValueError):
@@ -65,7 +66,10 @@ def _fetch(hub_id: str) -> Path:
             f"no directory {hub_id!r}; to fetch it from the hub, install huggingface-hub"
         ) from error
     try:
-        return Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(_WANTED_FILES)))
+        found = Path(huggingface_hub.snapshot_download(hub_id, allow_patterns=list(_WANTED_FILES)))
+        if not any(found.glob("*.safetensors")):
+            huggingface_hub.snapshot_download(hub_id, allow_patterns=list(_OLDER_WEIGHTS))
+        return found
     except (OSError, ValueError, huggingface_hub.errors.HfHubHTTPError) as error:
         raise CheckpointError(
             f"no directory {hub_id!r}, and fetching it from the hub failed: {error}"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from fnmatch import fnmatch
 
 import huggingface_hub
 import pytest
@@ -38,16 +39,25 @@ def test_a_file_is_refused(tmp_path):
         resolve(str(tmp_path / "model.safetensors"))
 
 
-def test_a_hub_id_is_fetched_as_data_only(tmp_path, monkeypatch):
-    asked = {}
+@pytest.mark.parametrize(
+    ("weights", "more"),
+    [("model-00001-of-00002.safetensors", []), ("pytorch_model.bin", [["pytorch_model*.bin"]])],
+)
+def test_a_hub_id_is_fetched_as_data_only(tmp_path, monkeypatch, weights, more):
+    """Weights that torch has saved only where there are no others."""
+    asked = []
 
     def snapshot_download(hub_id, *, allow_patterns):
-        asked[hub_id] = allow_patterns
+        assert hub_id == "someone/some-model.v1"
+        asked.append(allow_patterns)
+        if any(fnmatch(weights, pattern) for pattern in allow_patterns):
+            (tmp_path / weights).touch()
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     assert resolve("someone/some-model.v1") == tmp_path
-    assert asked == {"someone/some-model.v1": ["*.json", "*.safetensors", "*.txt"]}
+    assert asked == [["*.json", "*.safetensors", "*.txt", "*.model"], *more]
+    assert (tmp_path / weights).is_file()
 
 
 def test_a_hub_id_that_cannot_be_fetched_says_so(tmp_path, monkeypatch):
