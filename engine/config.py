@@ -47,3 +47,12 @@ class EngineConfig:
     """Byte-identical sound whatever else runs: fixed shapes and a fixed chunk schedule."""
     warm_up: bool = True
     """Run every batch shape before `Ready`."""
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a chunk ramp that cannot be."""
+        for frames in self.chunk_ramp_frames:
+            if type(frames) is not int or frames < 1:
+                raise ValueError(
+                    f"chunk_ramp_frames is {self.chunk_ramp_frames!r}; "
+                    "each is a whole number of frames, 1 or more"
+                )
