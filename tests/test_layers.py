@@ -64,7 +64,7 @@ LAYERS = {
         never=("asyncio", "socket", "threading", "time"),
     ),
     "realtime.sdk": Layer(
-        ours=("realtime.sdk", "realtime.protocol"), others=("msgpack", "websockets")
+        ours=("realtime.sdk", "realtime.protocol"), others=("msgpack", "sounddevice", "websockets")
     ),
     "realtime.bench": Layer(
         ours=("realtime.bench", "realtime.sdk", "realtime.protocol"),
@@ -229,4 +229,4 @@ def test_the_server_process_holds_no_torch() -> None:
 def test_the_sdk_needs_nothing_but_websockets_and_msgpack() -> None:
     loaded = loaded_after_importing("realtime.sdk", "realtime.protocol")
     assert {"websockets", "msgpack"} <= loaded
-    assert loaded.isdisjoint({"numpy", "torch", "starlette", "engine"})
+    assert loaded.isdisjoint({"numpy", "sounddevice", "torch", "starlette", "engine"})

@@ -38,7 +38,7 @@ class Sound:
     """Sound of a response in the session's format: Opus packets, or one run of samples.
 
     It lasts `ms`; its first sample is the response's sample `pts`. `lost_ms` of sound before it
-    went with a socket.
+    went with a socket. `epoch` is None beside the conversation.
     """
 
     response_id: str
@@ -47,6 +47,7 @@ class Sound:
     ms: float
     last: bool
     lost_ms: float = 0.0
+    epoch: int | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -91,6 +92,10 @@ class ClientCore:
             Unconfirmed(data, m=self._sent, event_id=message.event_id, raises_epoch=raises_epoch)
         )
         return data
+
+    def is_stale(self, epoch: int | None) -> bool:
+        """Whether sound of this epoch was interrupted, and must not be heard any more."""
+        return epoch is not None and epoch_is_before(epoch, self._epoch)
 
     def resume(self) -> bytes:
         """Return the message that takes the session up on another socket."""
@@ -194,12 +199,13 @@ class ClientCore:
         lost_ms = 1000 * (frame.pts - stream.next_pts) / self._clock_hz if stream.lost else 0.0
         stream.next_seq, stream.next_pts = frame.seq + 1, frame.pts + frame.samples
         stream.lost = False
-        in_conversation = stream.started.context == "conversation"
-        if in_conversation and epoch_is_before(frame.epoch, self._epoch):
+        epoch = frame.epoch if stream.started.context == "conversation" else None
+        if self.is_stale(epoch):
             return None
         last = Flags.LAST_OF_RESPONSE in frame.flags
         ms = 1000 * frame.samples / self._clock_hz
-        return Sound(stream.started.response_id, _pieces(frame), frame.pts, ms, last, lost_ms)
+        response_id = stream.started.response_id
+        return Sound(response_id, _pieces(frame), frame.pts, ms, last, lost_ms, epoch)
 
     def _forget(self, response_id: str) -> None:
         for handle, stream in list(self._streams.items()):

@@ -7,6 +7,10 @@ class MossError(Exception):
     """Base of the SDK's errors."""
 
 
+class PlaybackUnavailable(MossError):
+    """No sound can be played here; the text says what is missing."""
+
+
 class ServerRefused(MossError):
     """The server did not open a session; `status` is its HTTP status, 0 once the socket was open.
 

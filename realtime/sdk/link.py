@@ -23,17 +23,21 @@ from realtime.protocol.errors import (
 from realtime.protocol.messages import (
     ClientMessage,
     Error,
+    FromServer,
     HistoryGet,
     Ping,
     ServerMessage,
     SessionClosed,
     SessionStart,
     SessionStarted,
+    SessionUpdate,
+    SessionUpdated,
 )
 from realtime.sdk.core import SUBPROTOCOL, ClientCore, Sound
 from realtime.sdk.errors import MossError, ServerRefused, StreamInterrupted
 
 _FINAL_CODES = frozenset({CLOSE_NORMAL, CLOSE_TOO_BIG, CLOSE_PROTOCOL, CLOSE_REPLACED})
+_NO_SETTINGS = frozenset(field.name for field in dataclasses.fields(FromServer)) | {"type"}
 _RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
 _GONE_CODES = frozenset({"session_not_found", "resume_rejected"})
 _RETRY_S = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
@@ -138,6 +142,14 @@ class Link:
         await self._ready()
         for frame in self.core.user_audio(data):
             await self._put(frame)
+
+    def adopt(self, change: SessionUpdate, updated: SessionUpdated) -> None:
+        """Begin a session anew, should that be, with settings that were changed since the start."""
+        common = {field.name for field in dataclasses.fields(updated)} - _NO_SETTINGS
+        asked = {name for name in common if getattr(change, name) is not None}
+        self._start = dataclasses.replace(
+            self._start, **{name: getattr(updated, name) for name in asked}
+        )
 
     async def run(self) -> None:
         """Receive until the session is over or out of reach."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
@@ -22,6 +23,18 @@ class Sender(Protocol):
 
     async def send(self, message: ClientMessage) -> None:
         """Send a message."""
+
+    def is_stale(self, epoch: int | None) -> bool:
+        """Whether sound of this epoch was interrupted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """Sound that lasts `ms`."""
+
+    data: bytes
+    ms: float
+    epoch: int | None
 
 
 class Reply:
@@ -44,7 +57,7 @@ class Reply:
         self.words: list[WordTime] = []
         self._received_ms = 0.0
         self._session = session
-        self._sound: asyncio.Queue[tuple[bytes, float] | None] = asyncio.Queue()
+        self._sound: asyncio.Queue[_Piece | None] = asyncio.Queue()
         self._error: BaseException | None = None
         self._ended = asyncio.Event()
         self._started = asyncio.Event()
@@ -53,8 +66,9 @@ class Reply:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield sound as it arrives."""
         while (piece := await self._sound.get()) is not None:
-            self.taken_ms += piece[1]
-            yield piece[0]
+            if not self._session.is_stale(piece.epoch):  # it came before an interrupt of any reply
+                self.taken_ms += piece.ms
+                yield piece.data
         self._sound.put_nowait(None)  # a second iteration ends as well
         if self._error:
             raise self._error
@@ -71,7 +85,7 @@ class Reply:
         """
         await self._started.wait()
         self._drop_sound()
-        ms = self.taken_ms if played_ms is None else played_ms
+        ms = self.position_ms(self.taken_ms) if played_ms is None else played_ms
         await self._session.send(Interrupt(m=1, played=Played(response_id=self.response_id, ms=ms)))
         return await self.wait()
 
@@ -88,6 +102,10 @@ class Reply:
         if self._error:
             raise self._error
         return self.done
+
+    def position_ms(self, sound_ms: float) -> float:
+        """Return where in the response that much of its sound ends: lost sound counts as well."""
+        return sound_ms + sum(lost_ms for at_ms, lost_ms in self.gaps if at_ms < sound_ms)
 
     def _drop_sound(self) -> None:
         while not self._sound.empty():
@@ -108,13 +126,15 @@ class Reply:
         """Note that `response.start` is sent; for the session."""
         self._started.set()
 
-    def take(self, pieces: Sequence[bytes], ms: float, lost_ms: float = 0.0) -> None:
+    def take(
+        self, pieces: Sequence[bytes], ms: float, *, lost_ms: float, epoch: int | None
+    ) -> None:
         """Add sound that lasts `ms` in all, after `lost_ms` that will not come; for the session."""
         if lost_ms:
             self.gaps.append((self._received_ms, lost_ms))
         self._received_ms += ms
         for piece in pieces:
-            self._sound.put_nowait((piece, ms / len(pieces)))
+            self._sound.put_nowait(_Piece(piece, ms / len(pieces), epoch))
 
     def end(self, done: ResponseDone | None, error: BaseException | None = None) -> None:
         """End the response, once; for the session."""

@@ -11,6 +11,7 @@ from realtime.protocol.messages import (
     ClientMessage,
     Context,
     Error,
+    Flow,
     Generation,
     History,
     HistoryCapsule,
@@ -36,6 +37,9 @@ from realtime.protocol.messages import (
     SessionGoingAway,
     SessionStart,
     SessionStarted,
+    SessionUpdate,
+    SessionUpdated,
+    Timestamps,
 )
 from realtime.protocol.pace import Pace
 from realtime.sdk.core import Sound
@@ -114,6 +118,30 @@ class Session:
         reply.fed_by(self._tasks.create_task(self._speak(reply, start, text), name=name))
         return reply
 
+    async def update(
+        self,
+        *,
+        voice: str | None = None,
+        generation: Generation | None = None,
+        timestamps: Timestamps | None = None,
+        flow: Flow | None = None,
+        normalize: bool | None = None,
+    ) -> SessionUpdated:
+        """Change settings from the next reply on; returns all of them. Raises `ResponseFailed`."""
+        change = SessionUpdate(
+            m=1,
+            event_id=self._event_id(),
+            voice=voice,
+            generation=generation,
+            timestamps=timestamps,
+            flow=flow,
+            normalize=normalize,
+        )
+        answer = await self._ask(change)
+        assert isinstance(answer, SessionUpdated)
+        self.link.adopt(change, answer)
+        return answer
+
     async def history(self, *, codes: bool = False) -> tuple[Item, ...]:
         """Return the dialogue as the server remembers it, oldest first."""
         answer = await self._ask(HistoryGet(m=1, event_id=self._event_id(), audio=codes))
@@ -184,6 +212,10 @@ class Session:
         """Send any message of the protocol; its `m` is set here. Raises `MossError`."""
         await self.link.send(message)
 
+    def is_stale(self, epoch: int | None) -> bool:
+        """Whether sound of this epoch was interrupted; for replies."""
+        return self.link.core.is_stale(epoch)
+
     async def _speak(
         self, reply: Reply, start: ResponseStart, text: str | AsyncIterable[str]
     ) -> None:
@@ -241,7 +273,7 @@ class Session:
                 news.put_nowait(message)
         match message:
             case Sound() if reply := self._replies.get(message.response_id):
-                reply.take(message.pieces, message.ms, message.lost_ms)
+                reply.take(message.pieces, message.ms, lost_ms=message.lost_ms, epoch=message.epoch)
             case ResponseWords() if reply := self._replies.get(message.response_id):
                 reply.words += message.words
             case ResponseDone() if reply := self._replies.pop(message.response_id, None):

@@ -14,14 +14,19 @@ from typing import Any, TypeVar
 
 from realtime.protocol.messages import (
     Context,
+    Flow,
     Generation,
     InputAudioCommitted,
     Item,
     ResponseDone,
     SessionStarted,
+    SessionUpdated,
+    Timestamps,
     WordTime,
 )
 from realtime.sdk import client as asynchronous
+from realtime.sdk.playback import Sink
+from realtime.sdk.playback import Speaker as AsyncSpeaker
 from realtime.sdk.reply import Reply as AsyncReply
 from realtime.sdk.session import Session as AsyncSession
 
@@ -143,6 +148,25 @@ class Session:
 
         return Reply(self._loop.run(begin()), self._loop)
 
+    def update(
+        self,
+        *,
+        voice: str | None = None,
+        generation: Generation | None = None,
+        timestamps: Timestamps | None = None,
+        flow: Flow | None = None,
+        normalize: bool | None = None,
+    ) -> SessionUpdated:
+        """Change settings from the next reply on; returns all of them."""
+        change = self._session.update(
+            voice=voice,
+            generation=generation,
+            timestamps=timestamps,
+            flow=flow,
+            normalize=normalize,
+        )
+        return self._loop.run(change)
+
     def history(self, *, codes: bool = False) -> tuple[Item, ...]:
         """Return the dialogue as the server remembers it, oldest first."""
         return self._loop.run(self._session.history(codes=codes))
@@ -170,6 +194,40 @@ class Session:
     def commit_user_audio(self, text: str | None = None) -> InputAudioCommitted:
         """Make a turn of the user of what was sent, and its transcript if there is one."""
         return self._loop.run(self._session.commit_user_audio(text))
+
+
+class Speaker:
+    """Plays replies aloud. See `realtime.sdk.Speaker`.
+
+    with Client("http://127.0.0.1:8000") as session, Speaker(session) as speaker:
+        speaker.play(session.say("Hello! How are you today?"))
+    """
+
+    def __init__(self, session: Session, sink: Sink | None = None) -> None:
+        self._loop = session._loop
+        self._speaker = AsyncSpeaker(session._session, sink)
+
+    def __enter__(self) -> Speaker:
+        """Open the sink."""
+        self._loop.run(self._speaker.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Be silent and close the sink."""
+        self._loop.run(self._speaker.__aexit__(kind, error, traceback))
+
+    def play(self, reply: Reply) -> ResponseDone | None:
+        """Play a reply to its end, or until `interrupt` is called, from another thread."""
+        return self._loop.run(self._speaker.play(reply._reply))
+
+    def interrupt(self) -> ResponseDone | None:
+        """Barge in: silence now; the history keeps what was truly heard."""
+        return self._loop.run(self._speaker.interrupt())
 
 
 class Client:

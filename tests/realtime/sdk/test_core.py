@@ -76,16 +76,16 @@ def test_messages_are_numbered_from_one():
 
 def test_sound_is_named_by_its_response():
     core = core_with()
-    assert core.receive(frame(0)) == Sound("r1", (bytes(4),), 0, 2 / 24, last=False)
+    assert core.receive(frame(0)) == Sound("r1", (bytes(4),), 0, 2 / 24, last=False, epoch=0)
     last = core.receive(frame(1, flags=Flags.LAST_OF_RESPONSE))
-    assert last == Sound("r1", (bytes([1] * 4),), 2, 2 / 24, last=True)
+    assert last == Sound("r1", (bytes([1] * 4),), 2, 2 / 24, last=True, epoch=0)
 
 
 def test_opus_comes_packet_by_packet_on_its_own_clock():
     core = core_with(codec="opus")
     payload = pack_packets([b"\x08", b"\x09\x0a"])
     packed = AudioFrame(FrameType.OPUS, Flags.PACKED, 4, 0, 0, 1920, 0, payload).pack()
-    assert core.receive(packed) == Sound("r1", (b"\x08", b"\x09\x0a"), 0, 40, last=False)
+    assert core.receive(packed) == Sound("r1", (b"\x08", b"\x09\x0a"), 0, 40, last=False, epoch=0)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,10 @@ def test_user_audio_that_is_not_what_was_agreed_is_not_sent(codec, data, words):
 
 def test_after_an_interrupt_the_conversations_old_sound_is_dropped():
     core = core_with()
-    assert core.receive(frame(0)) is not None
+    before = core.receive(frame(0))
+    assert not core.is_stale(before.epoch)
     core.send(Interrupt(m=1))
+    assert core.is_stale(before.epoch)
     assert core.receive(frame(1)) is None
     assert core.receive(frame(2, epoch=1)) is not None
 
