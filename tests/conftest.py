@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from engine.fake import FakeScript
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from tests.running_server import RunningServer
 
 DEFAULT_SCRIPT = FakeScript()
+
+settings.register_profile("untimed", deadline=None)  # a busy machine decides no test
+settings.load_profile("untimed")
 
 
 @pytest.fixture

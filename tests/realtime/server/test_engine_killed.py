@@ -1,4 +1,4 @@
-"""`kill -9` of the engine during live conversations: they go on as if it had not happened."""
+"""`kill -9` of the engine during live conversations and requests: they go on as if nothing was."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 
+import httpx
 import pytest
 
 from realtime.protocol.messages import Generation
@@ -85,3 +86,26 @@ async def test_eight_conversations_lose_nothing(run_server):
         assert talk.history == expected.history
         assert talk.sound == expected.sound
     assert len({talk.sound for talk in killed}) == TALKS
+
+
+def read_speech(server, *, kill: bool) -> bytes:
+    """A minute of sound, of which half a minute is made before anyone reads."""
+    body = {"input": "Tell me more of it. " * 40, "response_format": "pcm", "seed": 3}
+    url, sound = server.base_url + "/v1/audio/speech", b""
+    with httpx.stream("POST", url, json=body, timeout=60) as answer:
+        assert answer.status_code == 200
+        for piece in answer.iter_raw():
+            if not sound and kill:
+                os.kill(server.services.bridge._link.pid, signal.SIGKILL)
+            sound += piece
+    return sound
+
+
+def test_a_request_goes_on_in_the_next_engine(run_server):
+    server = run_server(None, fake=True)
+    first_pid = server.services.bridge._link.pid
+    unbroken = read_speech(server, kill=False)
+    assert server.services.bridge._link.pid == first_pid
+    assert read_speech(server, kill=True) == unbroken
+    assert server.services.bridge._link.pid != first_pid
+    assert len(unbroken) > 60 * 48_000

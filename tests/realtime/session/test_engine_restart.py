@@ -1,11 +1,12 @@
 """The engine dies in the middle of a response: the next one goes on, and nothing is lost."""
 
 import base64
+import dataclasses
 
 import numpy as np
 import pytest
 
-from engine.api import Cancel, Played, Refused
+from engine.api import Cancel, Frames, Played, Refused
 from realtime.protocol.frames import Flags
 from tests.realtime.session.conftest import FRAME_SAMPLES, PROMPT, codes
 
@@ -132,6 +133,21 @@ def test_no_engine_comes(talk):
     talk.event(Refused(talk.opens()[-1].row, "engine_restarted", "none came", 0))
     [done] = talk.of("response.done")
     assert (done.status, done.error.code) == ("failed", "engine_restarted")
+
+
+def test_sound_that_may_jump_is_flagged(talk):
+    """The next engine could not decode again all that had been heard."""
+    talk.start("r1", text=FIRST, end=True)
+    talk.step(5)
+    talk.kill_engine()
+    talk.engine.step()
+    first, *others = [event for event in talk.events if isinstance(event, Frames)]
+    talk.events.clear()
+    talk.event(dataclasses.replace(first, discontinuity=True))
+    talk.run()
+    flagged = [Flags.DISCONTINUITY in sound.flags for sound in talk.sound("r1")]
+    assert flagged == [False] * 5 + [True] + [False] * (len(flagged) - 6)
+    assert not others
 
 
 def test_an_interrupt_while_no_engine_runs(talk):
