@@ -45,8 +45,6 @@ Listener = Callable[[RowEvent], None]
 EncodeListener = Callable[[Encoded | Failed], None]
 ENCODE_PIECE_SAMPLES = 1 << 16
 RESTART_RETRY_MS = 2000
-RESTART_WAIT_S = 30.0
-"""How long what was under way when the engine died waits for the next engine."""
 
 
 class EngineError(RuntimeError):
@@ -72,12 +70,13 @@ class _Encoding:
 class EngineBridge:
     """Owns the engine's life. Everything is called, and every listener runs, on the event loop."""
 
-    def __init__(self, link: EngineLink) -> None:
+    def __init__(self, link: EngineLink, restart_wait_s: float = 30.0) -> None:
         self.models: tuple[ModelInfo, ...] = ()
         self.stats: Stats | None = None
         self.rows = RowLog()
         self.on_stats: Callable[[Stats], None] = lambda stats: None
         self._link = link
+        self._restart_wait_s = restart_wait_s
         self._loop: asyncio.AbstractEventLoop
         self._ids = itertools.count(1)
         self._listeners: dict[int, Listener] = {}
@@ -122,7 +121,13 @@ class EngineBridge:
         return next(self._ids)
 
     def send(self, command: Command) -> None:
-        """Pass a command on. An `Open` while the engine restarts is answered with `Refused`."""
+        """Pass a command on.
+
+        While the engine restarts, live rows wait for it and others are answered with `Refused`.
+        """
+        if isinstance(command, Open) and not self._up and command.lane == "live" and self.models:
+            self.reopen(command)
+            return
         self._note_command(command)
         if isinstance(command, Open) and not self._up:
             message = "the engine is starting; try again shortly"
@@ -134,14 +139,14 @@ class EngineBridge:
         self._link.submit(command)
 
     def reopen(self, command: Open) -> None:
-        """Go on with a row whose engine died: it waits for the next one, if one comes.
+        """Open a row although the engine may just have died: it waits for the next one.
 
-        Refused as `engine_restarted` when none does.
+        Refused as `engine_restarted` when none comes.
         """
         self._note_command(command)
         if self._link.restarts:
             self._link.submit(command)
-            self._loop.call_later(RESTART_WAIT_S, self._give_up_row, command.row)
+            self._loop.call_later(self._restart_wait_s, self._give_up_row, command.row)
         else:
             self._loop.call_soon(self._give_up_row, command.row)
 
@@ -266,7 +271,7 @@ class EngineBridge:
             if self._link.restarts and encoding.restarts.allow(encoding.frames):
                 for command in encoding.given:
                     self._link.submit(command)
-                self._loop.call_later(RESTART_WAIT_S, self._give_up_encoding, stream, error)
+                self._loop.call_later(self._restart_wait_s, self._give_up_encoding, stream, error)
             else:
                 self._on_encoding_failed(stream, error)
 

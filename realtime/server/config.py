@@ -115,6 +115,9 @@ class ServerConfig:
     slow_consumer_s: float = _setting(15.0, "close a socket that takes nothing for this long")
     max_queued_bytes: int = _setting(8 << 20, "close a socket with more sound waiting than this")
     stuck_after_s: float = _setting(10.0, "restart an engine that made no progress this long")
+    restart_wait_s: float = _setting(
+        30.0, "seconds that responses under way wait for an engine that restarts"
+    )
     drain_s: float = _setting(10.0, "time for responses to finish at shutdown")
     audio_threads: int = _setting(2, "threads for Opus, resampling and file formats")
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "what to log")

@@ -115,7 +115,7 @@ def build_local_services(config: ServerConfig) -> Services:
 
 def _build(config: ServerConfig, checkpoints: Sequence[Checkpoint], link: EngineLink) -> Services:
     keys = read_api_keys(config)
-    bridge = EngineBridge(link)
+    bridge = EngineBridge(link, config.restart_wait_s)
     sessions = Sessions(max_detached=config.max_sessions)
     return Services(
         config=config,

@@ -15,7 +15,6 @@ import pytest
 from engine import api
 from engine.fake import FAKE_MODEL, FakeEngine, FakeScript
 from engine.index_sound import chirp
-from realtime.server import bridge as bridge_module
 from realtime.server import engine_process
 from realtime.server.bridge import EngineBridge, EngineError
 from realtime.server.engine_process import EngineLink, EngineProcess, LocalEngine
@@ -34,8 +33,8 @@ def local(**script: object) -> LocalEngine:
 
 
 @asynccontextmanager
-async def bridged(link: EngineLink) -> AsyncIterator[EngineBridge]:
-    bridge = EngineBridge(link)
+async def bridged(link: EngineLink, **settings: float) -> AsyncIterator[EngineBridge]:
+    bridge = EngineBridge(link, **settings)
     bridge.start()
     try:
         await bridge.ready()
@@ -45,7 +44,10 @@ async def bridged(link: EngineLink) -> AsyncIterator[EngineBridge]:
 
 
 def open_row(
-    bridge: EngineBridge, text_ids: int = 1, made: np.ndarray | None = None
+    bridge: EngineBridge,
+    text_ids: int = 1,
+    made: np.ndarray | None = None,
+    lane: api.Lane = "live",
 ) -> "asyncio.Queue[object]":
     """Open a row, or go on with one of which frames were made."""
     events: asyncio.Queue[object] = asyncio.Queue()
@@ -59,7 +61,7 @@ def open_row(
         generated=NO_CODES if made is None else made,
         seed=1,
         sampling=api.Sampling(),
-        lane="live",
+        lane=lane,
         prebuffer_ms=0,
         max_ahead_ms=60_000,
         max_frames=99,
@@ -104,7 +106,7 @@ async def test_a_killed_engine_is_restarted_and_its_rows_fail_as_restarted(event
         *_, done = await until_done(events)
         assert done.reason == "failed"
         assert done.error.startswith("engine_restarted: ")
-        refused = (await until_done(open_row(bridge)))[-1]
+        refused = (await until_done(open_row(bridge, lane="throughput")))[-1]
         assert (refused.code, refused.retry_after_ms) == ("overloaded", 2000)
         with pytest.raises(EngineError, match="starting"):
             await bridge.encode(np.zeros(10, np.float32), "keep")
@@ -126,14 +128,21 @@ async def test_a_row_goes_on_in_the_next_engine(eventually):
         assert (segment.end_frame, done.reason) == (len(whole), "completed")
 
 
-async def test_a_row_that_no_engine_comes_for_is_refused(monkeypatch, eventually):
+async def test_a_live_row_that_begins_while_no_engine_runs_waits_for_the_next(eventually):
+    link = child()
+    async with bridged(link) as bridge:
+        os.kill(link.pid, signal.SIGKILL)
+        await eventually(lambda: not bridge.up)
+        assert (await until_done(open_row(bridge)))[-1].reason == "completed"
+
+
+async def test_a_row_that_no_engine_comes_for_is_refused(eventually):
     async with bridged(local(die_after_frames=0)) as bridge:
         await until_done(open_row(bridge))
         [refused] = await until_done(open_row(bridge, made=NO_CODES))
         assert refused.code == "engine_restarted"
-    monkeypatch.setattr(bridge_module, "RESTART_WAIT_S", 0.01)
     link = child()
-    async with bridged(link) as bridge:
+    async with bridged(link, restart_wait_s=0.01) as bridge:
         os.kill(link.pid, signal.SIGKILL)
         await eventually(lambda: not bridge.up)
         [refused] = await until_done(open_row(bridge, made=NO_CODES))
