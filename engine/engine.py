@@ -142,8 +142,7 @@ class Engine:
         if self._stop_at is not None:
             refusal = api.Refused(command.row, "draining", "the engine is stopping", 0)
         elif command.row in parts.scheduler.rows:
-            message = f"row {command.row} is open"
-            refusal = api.Refused(command.row, "duplicate_row", message, 0)
+            refusal = api.Refused(command.row, "duplicate_row", f"row {command.row} is open", 0)
         if refusal is None and not parts.scheduler.enqueue(Row(command, parts.layout)):
             refusal = api.Refused(command.row, "overloaded", "all rows are taken", RETRY_AFTER_MS)
         if refusal is not None:

@@ -27,5 +27,5 @@ def load_speech_model(model_dir: Path, variant: str = "auto") -> SpeechModel:
         case "nano":
             return NanoSpeech(NanoPrompt.from_checkpoint(model_dir))
         case _:
-            template = "ttsd" if name == "ttsd" else "family"
-            return DelaySpeech(DelayPrompt.from_checkpoint(model_dir, template), name)
+            prompt = DelayPrompt.from_checkpoint(model_dir, "ttsd" if name == "ttsd" else "family")
+            return DelaySpeech(prompt, name)
