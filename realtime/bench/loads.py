@@ -7,8 +7,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from realtime.bench.trip import Trip
+from realtime.bench.workload import Line
 
-Speak = Callable[[str], Awaitable[Trip]]
+Speak = Callable[[Line], Awaitable[Trip]]
 
 
 class Clock:
@@ -25,34 +26,34 @@ class Clock:
         await asyncio.sleep(max(0.0, seconds))
 
 
-async def closed_loop(speak: Speak, texts: Sequence[str], concurrency: int) -> list[Trip]:
+async def closed_loop(speak: Speak, lines: Sequence[Line], concurrency: int) -> list[Trip]:
     """`concurrency` clients, each of which asks again as soon as it has its answer."""
-    waiting = iter(texts)
+    waiting = iter(lines)
     trips: list[Trip] = []
 
     async def client() -> None:
-        for text in waiting:
-            trips.append(await speak(text))
+        for line in waiting:
+            trips.append(await speak(line))
 
     async with asyncio.TaskGroup() as clients:
-        for number in range(min(concurrency, len(texts))):
+        for number in range(min(concurrency, len(lines))):
             clients.create_task(client(), name=f"client-{number}")
     return trips
 
 
 async def open_loop(
-    speak: Speak, texts: Sequence[str], times_s: Sequence[float], clock: Clock
+    speak: Speak, lines: Sequence[Line], times_s: Sequence[float], clock: Clock
 ) -> list[Trip]:
     """Ask at the times given, from now on, whatever has become of what was asked before."""
     start_s = clock()
 
-    async def ask(text: str, at_s: float) -> Trip:
+    async def ask(line: Line, at_s: float) -> Trip:
         await clock.sleep(start_s + at_s - clock())
-        return await speak(text)
+        return await speak(line)
 
     async with asyncio.TaskGroup() as asking:
         tasks = [
-            asking.create_task(ask(text, at_s), name=f"ask-{number}")
-            for number, (text, at_s) in enumerate(zip(texts, times_s, strict=True))
+            asking.create_task(ask(line, at_s), name=f"ask-{number}")
+            for number, (line, at_s) in enumerate(zip(lines, times_s, strict=True))
         ]
     return [task.result() for task in tasks]

@@ -127,6 +127,7 @@ def _tables(summary: dict[str, Any]) -> str:
             if isinstance(figures, dict) and "n" in figures:
                 rows[f"{group.removesuffix('_ms')}: {name}"] = figures
     rows["rtf"] = summary["rtf"]
+    rows["registration_ms"] = summary["registration_ms"]
     players = {
         name: {f"start_{key}_ms": player["start_ms"].get(key) for key in ("median", "p95")}
         | {key: value for key, value in player.items() if key != "start_ms"}

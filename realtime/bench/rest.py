@@ -13,8 +13,11 @@ import httpx
 
 from realtime.bench.events import EventStream, ending_of
 from realtime.bench.recorder import BUSY, Recorder
+from realtime.bench.references import References
 from realtime.bench.trip import Ending, Trip
+from realtime.bench.workload import Line
 
+TIMEOUT_S = 300.0
 _WAV_HEADER_BYTES = 44
 
 
@@ -31,37 +34,38 @@ class RestOptions:
     channels: int = 1
     voice: str | None = None
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
-    timeout_s: float = 300.0
+
+
+def client_of(url: str, api_key: str | None) -> httpx.AsyncClient:
+    """A client with as many connections as a load wants."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, limits=limits)
 
 
 class RestTarget:
-    """One connection pool; `async with` it. `speak` may run many times at once."""
+    """`speak` may run many times at once."""
 
     def __init__(
-        self, url: str, api_key: str | None, options: RestOptions, now_s: Callable[[], float]
+        self,
+        client: httpx.AsyncClient,
+        options: RestOptions,
+        now_s: Callable[[], float],
+        references: References,
     ) -> None:
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = client
         self._options = options
         self._now_s = now_s
-        self._client = httpx.AsyncClient(
-            base_url=url,
-            headers=headers,
-            timeout=options.timeout_s,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        )
+        self._references = references
 
-    async def __aenter__(self) -> RestTarget:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
-
-    async def speak(self, text: str) -> Trip:
-        """Have one text spoken; every way to fail is a `Trip` too."""
+    async def speak(self, line: Line) -> Trip:
+        """Have one line spoken; every way to fail is a `Trip` too."""
         options = self._options
-        body: dict[str, Any] = {"input": text, "response_format": options.response_format}
+        body: dict[str, Any] = {"input": line.text, "response_format": options.response_format}
         body |= {"stream_format": options.stream_format}
         body |= {"voice": options.voice} if options.voice else {}
+        body |= {"max_new_tokens": line.frames} if line.frames else {}
+        body |= self._references.fields(line)
         recorder = Recorder(self._now_s)
         try:
             request = self._client.stream("POST", "/v1/audio/speech", json=body | options.extra)

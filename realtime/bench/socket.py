@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 
 from realtime.bench.recorder import Recorder
 from realtime.bench.trip import Ending, Trip
+from realtime.bench.workload import Line
 from realtime.protocol.frames import is_audio
 from realtime.protocol.messages import (
     AudioRequest,
@@ -138,20 +139,14 @@ class SocketTarget:
         self._voice = voice
         self._now_s = now_s
 
-    async def __aenter__(self) -> SocketTarget:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
-    async def speak(self, text: str) -> Trip:
-        """Have one text spoken; every way to fail is a `Trip` too."""
+    async def speak(self, line: Line) -> Trip:
+        """Have one line spoken; every way to fail is a `Trip` too."""
         recorder = Recorder(self._now_s)
         try:
             socket = await SpeechSocket.open(self._address, self._voice, self._now_s)
         except ServerRefused as error:
             return recorder.refused(error)
         try:
-            return await socket.speak(text)
+            return await socket.speak(line.text)
         finally:
             await socket.close()

@@ -20,6 +20,8 @@ class Round:
     trips: tuple[Trip, ...]
     wall_s: float
     fills: tuple[Fill, ...] = ()
+    registration_ms: tuple[float, ...] = ()
+    """Of each voice that was stored before; no part of `wall_s`."""
     slot_free_ms: tuple[float, ...] = ()
     """Of each cancelled row, on the server's clock: until its places in the engine were free."""
 
@@ -36,6 +38,9 @@ def summarise(rounds: Sequence[Round]) -> dict[str, Any]:
         "throughput": _throughput(rounds),
         "client_clock_ms": _client_clock(trips),
         "server_clock_ms": _server_clock(trips),
+        "registration_ms": metrics.statistics(
+            value for part in rounds for value in part.registration_ms
+        ),
         "rtf": metrics.statistics(map(metrics.rtf, whole)),
         "continuity": _continuity(whole),
         "players": {f"buffer_{ms}_ms": _player(whole, ms) for ms in BUFFERS_MS},

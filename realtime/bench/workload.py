@@ -6,6 +6,8 @@ A token is a word here: all of them are common enough to be one token of a usual
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from random import Random
 
 PREFILL_TOKENS = 12
@@ -22,6 +24,19 @@ _DETAILS = (
     *("at 7", "in 1984", "for 25 dollars", "on May 3", "about 12%", "Dr. Brown", "Mr. Lee"),
     *("e.g. this one", '"yes"', '"not today"'),
 )
+
+
+MOST_FRAMES = 256
+"""Cap of a sized line, as usual benchmarks set it: 20.48 s at 12.5 frames a second."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A request: a text, who says it (None: whoever the server likes), and a cap in frames."""
+
+    text: str
+    speaker: int | None = None
+    frames: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +106,24 @@ def sentences(count: int, seed: int) -> tuple[str, ...]:
     """The texts of a run."""
     random = Random(seed)
     return tuple(sentence(random) for _ in range(count))
+
+
+def lines(
+    count: int, seed: int, speakers: Sequence[int] | None = None, *, sized: bool = False
+) -> tuple[Line, ...]:
+    """The requests of a run. `sized` ones say how long they may get, as weights that were never
+    trained do not stop: lognormal about 52 frames, with 0.3 % at the cap.
+    """
+    random = Random(seed + 1)
+    frames = [_frames(random) if sized else None for _ in range(count)]
+    named = speakers if speakers is not None else [None] * count
+    return tuple(map(Line, sentences(count, seed), named, frames))
+
+
+def _frames(random: Random) -> int:
+    if random.random() < 0.003:
+        return MOST_FRAMES
+    return min(max(round(random.lognormvariate(math.log(52), 0.42)), 8), MOST_FRAMES)
 
 
 def arrivals_s(count: int, per_s: float, seed: int) -> tuple[float, ...]:

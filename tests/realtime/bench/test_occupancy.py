@@ -31,7 +31,7 @@ def test_what_snapshots_add_up_to() -> None:
     view.add(1.0, {"stats": None, "over": []})
     assert view.fills == [Fill(0.5, 1, 2, 3, 4.5), Fill(0.75, 0, 2, 3, 4.5)]
     assert view.cancel_ms == {2: 7.0, 3: 9.0}
-    part = Round((), 1.0, tuple(view.fills), tuple(view.cancel_ms.values()))
+    part = Round((), 1.0, fills=tuple(view.fills), slot_free_ms=tuple(view.cancel_ms.values()))
     assert summarise([part])["cancels"]["to_slot_free_ms"]["mean"] == 8.0
     assert summarise([part])["occupancy"]["running"]["mean"] == 0.5
 

@@ -7,10 +7,12 @@ import re
 import statistics
 
 from realtime.bench.workload import (
+    MOST_FRAMES,
     AgentHabits,
     agents,
     arrivals_s,
     bursts_s,
+    lines,
     sentences,
 )
 
@@ -69,3 +71,15 @@ def test_agents_behave_as_their_habits_say() -> None:
         for turn in turns
     )
     assert 0.15 <= pauses / 4000 <= 0.31  # some hide behind the pace of a slow writer
+
+
+def test_lines_name_speakers_and_lengths_where_they_are_asked_for() -> None:
+    plain = lines(50, 1)
+    assert tuple(line.text for line in plain) == sentences(50, 1)
+    assert {(line.speaker, line.frames) for line in plain} == {(None, None)}
+    made = lines(4000, 1, range(4000), sized=True)
+    assert [line.speaker for line in made] == list(range(4000))
+    sizes = [line.frames or 0 for line in made]
+    assert (min(sizes) >= 8, max(sizes)) == (True, MOST_FRAMES)
+    assert abs(statistics.median(sizes) - 52) < 3
+    assert abs(statistics.mean(sizes) - 57) < 3
