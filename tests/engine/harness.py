@@ -157,10 +157,10 @@ class PromptHarness(Harness):
         return self.open(grid=grid.astype(np.int32), **{**fields, **changes})
 
 
-def write_random_codec(directory, *, n_codebooks=16, seed=0) -> str:
+def write_random_codec(directory, *, n_codebooks=16, seed=0, shaped_like=DEFAULT_CODEC_DIR) -> str:
     """A codec checkpoint of the released format with random weights: small, 1024 codes a book."""
-    config = read_json(DEFAULT_CODEC_DIR, "config.json")
-    config["quantizer_kwargs"]["num_quantizers"] = n_codebooks
+    config = read_json(shaped_like, "config.json")
+    config["quantizer_kwargs"] |= {"num_quantizers": n_codebooks, "codebook_size": 1024}
     torch.manual_seed(seed)
     codec = AudioCodec(CodecConfig.from_json(config))
     for name, parameter in codec.named_parameters():
