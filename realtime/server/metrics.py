@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -12,6 +12,7 @@ from engine.api import Stats
 from realtime.server.bridge import EngineBridge
 from realtime.server.row_log import RowRecord
 from realtime.server.sessions import Sessions
+from realtime.server.shared_cache import Answer
 
 LAG_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 BATCH_BUCKETS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -75,9 +76,19 @@ class Metrics:
         self.clipped_samples = Counter(
             "moss_clipped_samples", "Samples beyond full scale", registry=self.registry
         )
+        self._caches = Counter(
+            "moss_reference_cache",
+            "What was asked of the caches of reference audio, decoded sounds and their codes",
+            ["cache", "answer"],
+            registry=self.registry,
+        )
         self.slow_consumers = Counter(
             "moss_slow_consumers", "Sockets closed for taking nothing", registry=self.registry
         )
+
+    def counting(self, cache: str) -> Callable[[Answer], None]:
+        """Return what counts the answers of a cache of reference audio."""
+        return lambda answer: self._caches.labels(cache, answer).inc()
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

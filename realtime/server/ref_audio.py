@@ -48,12 +48,12 @@ class References:
     """
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._services, metrics = services, services.metrics
         self._sounds: SharedCache[tuple[str, int, Kind], _Sound] = SharedCache(
-            MAX_SOUND_BYTES, lambda sound: sound.pcm.nbytes
+            MAX_SOUND_BYTES, lambda sound: sound.pcm.nbytes, metrics.counting("sounds")
         )
         self._codes: SharedCache[tuple[str, str, Kind], U16Codes] = SharedCache(
-            MAX_CODES_BYTES, lambda codes: codes.nbytes
+            MAX_CODES_BYTES, lambda codes: codes.nbytes, metrics.counting("codes")
         )
 
     async def codes(
