@@ -15,6 +15,7 @@ from realtime.protocol.parts import (
     Generation,
     Id,
     InputRequest,
+    InputUpdate,
     Layout,
     NewItem,
     Played,
@@ -71,10 +72,11 @@ class SessionStart(FromClient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUpdate(FromClient):
-    """Change settings from the next response on."""
+    """Change settings from the next response on; `input_audio` at once, between two utterances."""
 
     type: Literal["session.update"] = "session.update"
     voice: str | VoiceRef | None = None
+    input_audio: InputUpdate | None = None
     generation: Generation | None = None
     timestamps: Timestamps | None = None
     flow: Flow | None = None

@@ -79,6 +79,14 @@ class InputRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputUpdate:
+    """Another rate for the user's sound. The codec stays; it may be repeated."""
+
+    codec: str | None = None
+    sample_rate: Annotated[int, Range(8_000, 48_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InputFormat:
     """The user's sound as the server expects it. Opus may be of any rate; its clock is 48 kHz."""
 

@@ -82,6 +82,7 @@ class SessionUpdated(FromServer):
 
     type: Literal["session.updated"] = "session.updated"
     voice: str | None = None
+    input_audio: InputFormat
     generation: Generation
     timestamps: Timestamps = "none"
     flow: Flow

@@ -25,6 +25,7 @@ from realtime.protocol.messages import (
     ServerMessage,
     SessionStart,
     SessionStarted,
+    SessionUpdated,
 )
 from realtime.sdk.mirror import HistoryMirror
 from realtime.sdk.unconfirmed import Unconfirmed, UnconfirmedMessages
@@ -153,6 +154,8 @@ class ClientCore:
                 self._skip(stream, self._gaps.pop(message.stream, -1))
             case ResponseDone():
                 self._forget(message.response_id)
+            case SessionUpdated():
+                self._user_audio.use(message.input_audio)
         return message
 
     def _is_news(self, message: ServerMessage) -> bool:

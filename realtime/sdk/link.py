@@ -25,6 +25,7 @@ from realtime.protocol.messages import (
     Error,
     FromServer,
     HistoryGet,
+    InputRequest,
     Ping,
     ServerMessage,
     SessionClosed,
@@ -147,9 +148,10 @@ class Link:
         """Begin a session anew, should that be, with settings that were changed since the start."""
         common = {field.name for field in dataclasses.fields(updated)} - _NO_SETTINGS
         asked = {name for name in common if getattr(change, name) is not None}
-        self._start = dataclasses.replace(
-            self._start, **{name: getattr(updated, name) for name in asked}
-        )
+        settings = {name: getattr(updated, name) for name in asked}
+        if heard := settings.get("input_audio"):
+            settings["input_audio"] = InputRequest(codec=heard.codec, sample_rate=heard.sample_rate)
+        self._start = dataclasses.replace(self._start, **settings)
 
     async def run(self) -> None:
         """Receive until the session is over or out of reach."""

@@ -21,6 +21,7 @@ from realtime.protocol.messages import (
     InputAudioClear,
     InputAudioCommit,
     InputAudioCommitted,
+    InputUpdate,
     Item,
     ItemAudio,
     ItemCreate,
@@ -122,16 +123,21 @@ class Session:
         self,
         *,
         voice: str | None = None,
+        input_rate_hz: int | None = None,
         generation: Generation | None = None,
         timestamps: Timestamps | None = None,
         flow: Flow | None = None,
         normalize: bool | None = None,
     ) -> SessionUpdated:
-        """Change settings from the next reply on; returns all of them. Raises `ResponseFailed`."""
+        """Change settings from the next reply on; returns all of them. Raises `ResponseFailed`.
+
+        `input_rate_hz` is that of user audio, from the next that is sent on; first commit what was.
+        """
         change = SessionUpdate(
             m=1,
             event_id=self._event_id(),
             voice=voice,
+            input_audio=InputUpdate(sample_rate=input_rate_hz) if input_rate_hz else None,
             generation=generation,
             timestamps=timestamps,
             flow=flow,

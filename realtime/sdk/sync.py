@@ -152,6 +152,7 @@ class Session:
         self,
         *,
         voice: str | None = None,
+        input_rate_hz: int | None = None,
         generation: Generation | None = None,
         timestamps: Timestamps | None = None,
         flow: Flow | None = None,
@@ -160,6 +161,7 @@ class Session:
         """Change settings from the next reply on; returns all of them."""
         change = self._session.update(
             voice=voice,
+            input_rate_hz=input_rate_hz,
             generation=generation,
             timestamps=timestamps,
             flow=flow,

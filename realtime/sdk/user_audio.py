@@ -26,6 +26,10 @@ class UserAudioFrames:
         self._seq = 0
         self._samples = 0
 
+    def use(self, audio: InputFormat) -> None:
+        """Cut what follows by another rate."""
+        self._audio = audio
+
     def frames(self, data: bytes) -> list[bytes]:
         """Return the frames that carry `data`: one Opus packet, or samples of any length.
 

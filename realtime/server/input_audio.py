@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from engine.api import Encode, Encoded, F32Samples, Failed, ModelInfo
-from realtime.protocol.messages import InputFormat
+from realtime.protocol.messages import Codec
 from realtime.server.audio.input import InputDecoder
 from realtime.server.bridge import EngineBridge
 
@@ -29,6 +29,7 @@ class InputDamaged:
 class _Job:
     stream: int
     packets: list[bytes]
+    rate_hz: int = 0
     end: bool = False
 
 
@@ -40,7 +41,7 @@ class InputAudio:
 
     def __init__(
         self,
-        audio: InputFormat,
+        codec: Codec,
         model: ModelInfo,
         bridge: EngineBridge,
         pool: Executor,
@@ -50,20 +51,23 @@ class InputAudio:
         self._bridge = bridge
         self._pool = pool
         self._publish = publish
-        self._decoder = InputDecoder(audio, model.rate_hz, model.samples_per_frame)
+        self._decoder = InputDecoder(codec, model.rate_hz, model.samples_per_frame)
         self._jobs: deque[_Job] = deque()
         self._streams: set[int] = set()  # not dropped, nor through
         self._busy = False
 
-    def decode(self, stream: int, packets: tuple[bytes, ...]) -> None:
-        """Decode more of a stream; the first time opens it in the engine."""
+    def decode(self, stream: int, packets: tuple[bytes, ...], rate_hz: int) -> None:
+        """Decode more of a stream; the first time opens it in the engine.
+
+        `rate_hz` is that of the samples, the same for the whole stream.
+        """
         if stream not in self._streams:
             self._streams.add(stream)
             self._bridge.listen_encoding(stream, self._on_encoding)
         if self._jobs and self._jobs[-1].stream == stream:
             self._jobs[-1].packets += packets
         else:
-            self._jobs.append(_Job(stream, list(packets)))
+            self._jobs.append(_Job(stream, list(packets), rate_hz))
         self._advance()
 
     def end(self, stream: int) -> None:
@@ -97,7 +101,9 @@ class InputAudio:
         future.add_done_callback(lambda done: self._decoded(job, done))
 
     def _decode(self, job: _Job) -> tuple[F32Samples, str]:
-        return (self._decoder.finish(), "") if job.end else self._decoder.push(job.packets)
+        if job.end:
+            return self._decoder.finish(), ""
+        return self._decoder.push(job.packets, job.rate_hz)
 
     def _decoded(self, job: _Job, done: asyncio.Future[tuple[F32Samples, str]]) -> None:
         self._busy = False

@@ -19,6 +19,7 @@ from realtime.protocol.errors import (
 from realtime.protocol.frames import Flags
 from realtime.protocol.messages import (
     ClientMessage,
+    Codec,
     ResponseDone,
     ServerMessage,
     SessionStart,
@@ -245,21 +246,20 @@ class LiveSession:
                 case Listen(row, response_id):
                     bridge.rows.name(row, f"sess={self.id} resp={response_id}")
                     bridge.listen(row, self._events.put_nowait)
-                case DecodeInput(stream, packets):
-                    self._user_sound().decode(stream, packets)
-                case EndInput(stream):
-                    self._user_sound().end(stream)
-                case DropInput(stream):
-                    self._user_sound().drop(stream)
+                case DecodeInput(stream, packets, audio):
+                    self._user_sound(audio.codec).decode(stream, packets, audio.sample_rate)
+                case EndInput(stream) if self._input:
+                    self._input.end(stream)
+                case DropInput(stream) if self._input:
+                    self._input.drop(stream)
                 case Close(code, reason):
                     self._writer.close(code, reason)
         self._settle()
 
-    def _user_sound(self) -> InputAudio:
+    def _user_sound(self, codec: Codec) -> InputAudio:
         if self._input is None:
-            assert self._session.input_audio
             self._input = InputAudio(
-                self._session.input_audio,
+                codec,
                 self._model,
                 self._services.bridge,
                 self._services.audio_pool,

@@ -207,11 +207,13 @@ class Dialogue:
 
     def _update(self, message: SessionUpdate) -> None:
         settings = update(self._speaking.settings, message, self._model, self._voices, self._config)
+        self.user_audio.use(settings.input_audio)
         self._speaking.settings = settings
         self._emitter.send(
             SessionUpdated(
                 reply_to=message.event_id,
                 voice=settings.voice.name if settings.voice else None,
+                input_audio=settings.input_audio,
                 generation=with_defaults(settings.generation, self._model),
                 timestamps=settings.timestamps,
                 flow=settings.flow,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.api import Command, Open
 from realtime.protocol.frames import Flags
-from realtime.protocol.messages import ServerMessage
+from realtime.protocol.messages import InputFormat, ServerMessage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,13 +76,15 @@ class Listen:
 class DecodeInput:
     """Decode user audio and have the engine encode it, as the next part of encode stream `stream`.
 
-    `packets` are Opus packets or runs of samples, of the session's `input_audio` format. The shell
-    gives the stream's events to `Session.engine_event`, and what cannot be decoded to
-    `Session.input_damaged`. A stream ends with `EndInput` or `DropInput`.
+    `packets` are Opus packets or runs of samples, of format `audio`: its codec is the same for the
+    whole session, its rate for the whole stream. The shell gives the stream's events to
+    `Session.engine_event`, and what cannot be decoded to `Session.input_damaged`. A stream ends
+    with `EndInput` or `DropInput`.
     """
 
     stream: int
     packets: tuple[bytes, ...]
+    audio: InputFormat
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,14 @@ from typing import Final
 from engine.api import ModelInfo
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.frames import OPUS_CLOCK_HZ
-from realtime.protocol.messages import AudioFormat, AudioRequest, Codec, InputFormat, InputRequest
+from realtime.protocol.messages import (
+    AudioFormat,
+    AudioRequest,
+    Codec,
+    InputFormat,
+    InputRequest,
+    InputUpdate,
+)
 
 RATES_HZ: Final = (8_000, 16_000, 24_000, 48_000)
 OPUS_BITRATE: Final = 32_000
@@ -52,6 +59,19 @@ def input_format(request: InputRequest, model: ModelInfo, codecs: tuple[Codec, .
     asked_hz = request.sample_rate
     rate_hz = _usual_rate_hz(codec, model) if asked_hz is None else asked_hz
     return InputFormat(codec=codec, sample_rate=rate_hz)
+
+
+def changed_input(audio: InputFormat, change: InputUpdate) -> InputFormat:
+    """Return the user's sound with what the client changes of it; raises `ProtocolError`."""
+    if change.codec not in (None, audio.codec):
+        raise ProtocolError(
+            "unsupported",
+            f"the codec of user audio stays {audio.codec} for the whole session; open another "
+            f"session for {change.codec[:80]!r}",
+            param="input_audio.codec",
+        )
+    rate_hz = change.sample_rate
+    return audio if rate_hz is None else InputFormat(codec=audio.codec, sample_rate=rate_hz)
 
 
 def known_codec(wanted: str, codecs: tuple[Codec, ...], param: str) -> Codec:

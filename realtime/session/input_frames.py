@@ -30,7 +30,7 @@ class InputSound:
 
 
 class InputFrames:
-    """Reads frames numbered 0, 1, 2...; `next_seq` is the one awaited.
+    """Reads frames of format `audio`, numbered 0, 1, 2...; `next_seq` is the one awaited.
 
     A frame that is refused counts, unless its number was not the one awaited. Of several that are
     refused in a row only the first is an error, so that a microphone cannot cause a flood of them.
@@ -38,9 +38,13 @@ class InputFrames:
 
     def __init__(self, audio: InputFormat) -> None:
         self.next_seq = 0
-        self.clock_hz = OPUS_CLOCK_HZ if audio.codec == "opus" else audio.sample_rate
-        self._audio = audio
+        self.audio = audio
         self._refusing = False
+
+    @property
+    def clock_hz(self) -> int:
+        """Rate that samples are counted at."""
+        return OPUS_CLOCK_HZ if self.audio.codec == "opus" else self.audio.sample_rate
 
     def read(self, data: bytes) -> InputSound | None:
         """Return a frame's sound; None for a frame that came before, and while refusing.
@@ -70,10 +74,10 @@ class InputFrames:
             return None
         self.next_seq += 1
         self._check_type(frame)
-        return _opus_sound(frame) if self._audio.codec == "opus" else self._sample_sound(frame)
+        return _opus_sound(frame) if self.audio.codec == "opus" else self._sample_sound(frame)
 
     def _check_type(self, frame: AudioFrame) -> None:
-        codec = self._audio.codec
+        codec = self.audio.codec
         expected = FRAME_TYPES[codec] | FROM_CLIENT
         if frame.type != expected:
             raise ProtocolError(
@@ -83,12 +87,12 @@ class InputFrames:
             )
 
     def _sample_sound(self, frame: AudioFrame) -> InputSound:
-        size = SAMPLE_BYTES[self._audio.codec]
+        size = SAMPLE_BYTES[self.audio.codec]
         samples, rest = divmod(len(frame.payload), size)
         if rest:
             raise ProtocolError(
                 "bad_audio",
-                f"a sample of {self._audio.codec} has {size} bytes; frame {frame.seq} has "
+                f"a sample of {self.audio.codec} has {size} bytes; frame {frame.seq} has "
                 f"{len(frame.payload)} bytes, which is not a whole number of samples",
             )
         if samples != frame.samples:

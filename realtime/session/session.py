@@ -20,7 +20,6 @@ from realtime.protocol.messages import (
     AudioFormat,
     ClientMessage,
     Gap,
-    InputFormat,
     Ping,
     Pong,
     Resume,
@@ -92,11 +91,6 @@ class Session:
     def audio(self) -> AudioFormat | None:
         """The negotiated sound; None before `session.start`."""
         return self._dialogue.speaking.settings.audio if self._dialogue else None
-
-    @property
-    def input_audio(self) -> InputFormat | None:
-        """The negotiated sound of the user; None before `session.start`."""
-        return self._dialogue.speaking.settings.input_audio if self._dialogue else None
 
     @property
     def awaited_m(self) -> int:

@@ -26,7 +26,7 @@ from realtime.protocol.messages import (
     Timestamps,
     VoiceRef,
 )
-from realtime.session.formats import input_format, output_format
+from realtime.session.formats import changed_input, input_format, output_format
 from realtime.session.sampling import layered
 
 
@@ -137,6 +137,8 @@ def update(
     changes: dict[str, Any] = {"generation": layered(message.generation, settings.generation)}
     if message.voice is not None:
         changes["voice"] = find_voice(voices, message.voice)
+    if message.input_audio is not None:
+        changes["input_audio"] = changed_input(settings.input_audio, message.input_audio)
     if message.flow is not None:
         changes["flow"] = _flow(message.flow, model, config)
     if message.stall_flush_ms is not None:

@@ -79,6 +79,17 @@ class UserAudio:
         """Items that no `item.created` has told of yet."""
         return {utterance.item_id for utterance in self._committed.values()}
 
+    def use(self, audio: InputFormat) -> None:
+        """Expect frames of another rate; raises `ProtocolError` in the midst of an utterance."""
+        if self._current and audio != self._frames.audio:
+            raise ProtocolError(
+                "invalid_field",
+                f"user audio at {self._frames.audio.sample_rate} Hz has begun: commit or clear it "
+                "before you change its rate",
+                param="input_audio.sample_rate",
+            )
+        self._frames.audio = audio
+
     def take(self, data: bytes) -> bool:
         """Take a frame; true when an utterance begins with it. Raises `ProtocolError`."""
         sound = self._frames.read(data)
@@ -102,7 +113,7 @@ class UserAudio:
                 "before that is dropped",
             )
         utterance.samples += sound.samples
-        self._emitter.emit(DecodeInput(utterance.stream, sound.packets))
+        self._emitter.emit(DecodeInput(utterance.stream, sound.packets, self._frames.audio))
 
     def commit(self, message: InputAudioCommit) -> None:
         """Make an item of the sound so far; raises `ProtocolError`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from realtime.protocol.messages import InputFormat
+from realtime.protocol.messages import Codec
 from realtime.server.audio.level import F32
 from realtime.server.audio.opus import OPUS_RATES_HZ, OpusDecoder
 from realtime.server.audio.resample import StreamResampler
@@ -20,19 +20,24 @@ class InputDecoder:
     anew.
     """
 
-    def __init__(self, audio: InputFormat, rate_hz: int, frame_samples: int) -> None:
+    def __init__(self, codec: Codec, rate_hz: int, frame_samples: int) -> None:
         """`frame_samples` of the output are a frame of the model."""
-        self._codec = audio.codec
+        self._codec = codec
         self._rate_hz = rate_hz
         self._frame_samples = frame_samples
-        self._source_hz = audio.sample_rate
-        if audio.codec == "opus":
-            self._source_hz = rate_hz if rate_hz in OPUS_RATES_HZ else max(OPUS_RATES_HZ)
-            self._opus = OpusDecoder(self._source_hz)
-        self._begin()
+        if codec == "opus":
+            self._opus_hz = rate_hz if rate_hz in OPUS_RATES_HZ else max(OPUS_RATES_HZ)
+            self._opus = OpusDecoder(self._opus_hz)
+        self._resampler: StreamResampler | None = None
+        self._samples: int | None = None  # of the utterance; None before it begins
 
-    def push(self, packets: Sequence[bytes]) -> tuple[F32, str]:
-        """Return f32 `[samples]` that are settled now, and what was wrong with packets left out."""
+    def push(self, packets: Sequence[bytes], source_hz: int) -> tuple[F32, str]:
+        """Return f32 `[samples]` that are settled now, and what was wrong with packets left out.
+
+        `source_hz` is the rate of the samples, the same for a whole utterance; Opus has its own.
+        """
+        if self._samples is None:
+            self._begin(self._opus_hz if self._codec == "opus" else source_hz)
         decoded, problem = [np.zeros(0, np.float32)], ""
         for packet in packets:
             try:
@@ -44,17 +49,14 @@ class InputDecoder:
     def finish(self) -> F32:
         """Return the rest of the utterance, filled up with silence to a whole frame."""
         rest = self._resampler.finish()[:, 0] if self._resampler else np.zeros(0, np.float32)
-        missing = -(self._samples + len(rest)) % self._frame_samples
-        self._begin()
+        missing = -((self._samples or 0) + len(rest)) % self._frame_samples
+        self._resampler = self._samples = None
         return np.concatenate([rest, np.zeros(missing, np.float32)])
 
-    def _begin(self) -> None:
+    def _begin(self, source_hz: int) -> None:
         self._samples = 0
-        self._resampler = (
-            StreamResampler(self._source_hz, self._rate_hz, 1)
-            if self._source_hz != self._rate_hz
-            else None
-        )
+        if source_hz != self._rate_hz:
+            self._resampler = StreamResampler(source_hz, self._rate_hz, 1)
 
     def _decode(self, packet: bytes) -> F32:
         if self._codec == "opus":
@@ -64,5 +66,5 @@ class InputDecoder:
     def _resampled(self, pcm: F32) -> F32:
         if self._resampler:
             pcm = self._resampler.push(pcm[:, None])[:, 0]
-        self._samples += len(pcm)
+        self._samples = (self._samples or 0) + len(pcm)
         return pcm

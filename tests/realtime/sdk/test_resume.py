@@ -142,6 +142,7 @@ async def test_a_session_that_is_gone_begins_anew_with_its_history(run_server, e
     server = run_server(RAMP)
     async with Client(server.base_url, keep_sound=True) as session:
         await session.add_user("Any ideas?")
+        await session.update(voice="male", normalize=True, input_rate_hz=8000)
         await session.say("Many of them.").wait()
         await eventually(lambda: session.link.core.mirror.is_carried and len(session.items) == 2)
         before, first_id = told(session.items), session.started.session_id
@@ -153,6 +154,8 @@ async def test_a_session_that_is_gone_begins_anew_with_its_history(run_server, e
             await running.wait()
         assert session.started.session_id != first_id
         assert told(await session.history())[:2] == before
+        assert (session.started.voice, session.started.normalize) == ("male", True)
+        assert session.started.input_audio.sample_rate == 8000
         assert (await session.say("And more.").wait()).status == "completed"
         await session.history()
         assert [item.text for item in session.items][-1] == "And more."

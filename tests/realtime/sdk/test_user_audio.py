@@ -54,6 +54,20 @@ async def test_what_the_user_says_is_in_the_history_and_the_reply_has_heard_it(r
     assert (opened.grid[:, 1] < 1024).sum() >= 25
 
 
+async def test_the_rate_of_what_the_user_says_may_change_between_two_turns(running_server):
+    async with Client(running_server.base_url) as session:
+        for rate_hz in (24_000, 8_000, 48_000):
+            updated = await session.update(input_rate_hz=rate_hz)
+            assert updated.input_audio.sample_rate == rate_hz
+            await session.send_user_audio(bytes(2 * rate_hz))
+            assert (await session.commit_user_audio("Hm?")).duration_ms == 1000
+        await session.say(TEXT).wait()
+        assert [i.audio_ms for i in await session.history() if i.role == "user"] == [1040] * 3
+        await session.send_user_audio(bytes(960))
+        with pytest.raises(ResponseFailed, match="48000 Hz has begun"):
+            await session.update(input_rate_hz=16_000)
+
+
 async def test_what_was_cleared_is_not_heard(running_server):
     async with Client(running_server.base_url) as session:
         await session.send_user_audio(bytes(48000))

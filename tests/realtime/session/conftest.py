@@ -33,7 +33,7 @@ from engine.models.realtime_prompt import RealtimePrompt
 from realtime.protocol.codec import decode_client
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.frames import Flags
-from realtime.protocol.messages import ServerMessage
+from realtime.protocol.messages import InputFormat, ServerMessage
 from realtime.server.audio.input import InputDecoder
 from realtime.session.effects import (
     Close,
@@ -240,12 +240,12 @@ class Talk:
                     self._command(command)
                 case Listen(row):
                     self.listened.append(row)
-                case DecodeInput(stream, packets):
-                    self._encode(stream, self._decoder().push(packets)[0])
+                case DecodeInput(stream, packets, audio):
+                    self._encode(stream, self._decoder(audio).push(packets, audio.sample_rate)[0])
                 case EndInput(stream):
-                    self._encode(stream, self._decoder().finish(), end=True)
+                    self._encode(stream, self._input.finish(), end=True)
                 case DropInput(stream):
-                    self._decoder().finish()
+                    self._input.finish()
                     self._command(CancelEncode(stream))
                 case Close():
                     self.closed = effect
@@ -256,11 +256,10 @@ class Talk:
         self.commands.append(command)
         self.engine.submit(command)
 
-    def _decoder(self) -> InputDecoder:
+    def _decoder(self, audio: InputFormat) -> InputDecoder:
         if self._input is None:
             model = self.engine.script.model
-            audio = self.session.input_audio
-            self._input = InputDecoder(audio, model.rate_hz, model.samples_per_frame)
+            self._input = InputDecoder(audio.codec, model.rate_hz, model.samples_per_frame)
         return self._input
 
     def _encode(self, stream: int, pcm: np.ndarray, end: bool = False) -> None:

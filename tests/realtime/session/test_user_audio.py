@@ -261,6 +261,53 @@ class TestClear:
         assert {c.stream for c in talk.commands if isinstance(c, CancelEncode)} == opened
 
 
+class TestAnotherRate:
+    """`session.update` changes the rate between two utterances, and the codec never."""
+
+    def update(self, talk, **audio):
+        (answer,) = talk.say("session.update", input_audio=audio)
+        return answer
+
+    def test_holds_from_the_next_utterance_on(self, talk):
+        seq = hear(talk, SPEECH)
+        assert talk.say("input_audio.commit")[0].duration_ms == 1600
+        updated = self.update(talk, sample_rate=8000)
+        assert (updated.input_audio.codec, updated.input_audio.sample_rate) == ("pcm_s16le", 8000)
+        seq = hear(talk, SPEECH[::3], seq=seq)
+        assert talk.say("input_audio.commit")[0].duration_ms == 1600
+        self.update(talk, codec="pcm_s16le", sample_rate=24_000)
+        hear(talk, SPEECH, seq=seq)
+        talk.say("input_audio.commit")
+        talk.run()
+        talk.start("r1")
+        heard = np.array(user_codes(talk.opens()[0].grid)[-60:]).reshape(3, 20)
+        assert heard[0].tolist() == heard[2].tolist() == levels(SPEECH)
+        assert np.abs(heard[1] - heard[0])[1:-1].max() <= 0.02 * heard[0].max()
+
+    def test_is_refused_in_the_midst_of_one(self, talk):
+        seq = hear(talk, SPEECH)
+        error = self.update(talk, sample_rate=8000)
+        assert (error.code, error.param) == ("invalid_field", "input_audio.sample_rate")
+        assert "24000 Hz has begun: commit or clear" in error.message
+        assert self.update(talk, sample_rate=24_000).type == "session.updated"  # it is that
+        assert talk.say("input_audio.commit")[0].duration_ms == 1600
+        hear(talk, SPEECH, seq=seq)
+        talk.say("input_audio.clear")
+        assert self.update(talk, sample_rate=8000).input_audio.sample_rate == 8000
+
+    def test_of_another_codec_is_refused_and_nothing_of_the_message_applies(self, talk):
+        before = self.update(talk)
+        (error,) = talk.say("session.update", stall_flush_ms=7, input_audio={"codec": "opus"})
+        assert (error.code, error.param) == ("unsupported", "input_audio.codec")
+        assert "stays pcm_s16le" in error.message
+        assert self.update(talk).stall_flush_ms == before.stall_flush_ms != 7
+
+    @pytest.mark.parametrize("rate_hz", [7999, 48_001, "8000"])
+    def test_that_cannot_be_is_refused(self, talk, rate_hz):
+        error = self.update(talk, sample_rate=rate_hz)
+        assert (error.code, error.param) == ("invalid_field", "input_audio.sample_rate")
+
+
 class TestBadInput:
     """The errors are documented, and the session goes on as if nothing had come."""
 
