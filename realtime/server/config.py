@@ -114,7 +114,9 @@ class ServerConfig:
     )
     slow_consumer_s: float = _setting(15.0, "close a socket that takes nothing for this long")
     max_queued_bytes: int = _setting(8 << 20, "close a socket with more sound waiting than this")
-    stuck_after_s: float = _setting(10.0, "restart an engine that made no progress this long")
+    stuck_after_s: float = _setting(
+        10.0, "not ready when the engine made no progress this long; restarted after twice as long"
+    )
     restart_wait_s: float = _setting(
         30.0, "seconds that responses under way wait for an engine that restarts"
     )

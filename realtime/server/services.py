@@ -101,7 +101,7 @@ def build_services(config: ServerConfig, link: EngineLink | None = None) -> Serv
     """
     checkpoints = read_checkpoints(config)
     if link is None:
-        link = EngineProcess(engine_settings(config, checkpoints), config.stuck_after_s)
+        link = EngineProcess(engine_settings(config, checkpoints), 2 * config.stuck_after_s)
     return _build(config, checkpoints, link)
 
 
