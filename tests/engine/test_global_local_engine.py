@@ -8,6 +8,7 @@ import torch
 
 from engine import api
 from engine.codec.codec import AudioCodec, load_codec
+from engine.models.nano_prompt import NanoPrompt
 from engine.models.variants import VARIANTS
 from tests.engine.harness import PromptHarness
 from tests.engine.models.global_local import DIRECTORIES, VECTORS, Family, family
@@ -143,6 +144,28 @@ def test_seeds_differ(tiny, harness):
 def nano():
     """It speaks with its first codebooks only, where asked to."""
     return engine_of("nano", deterministic=True)
+
+
+def test_chunks_of_a_long_text_are_replies_of_their_own(nano):
+    """At once or in turn: each draws, penalises and decodes from nothing; the reference is shared.
+
+    The second reply of a prompt knows what the first has computed.
+    """
+    prompt = NanoPrompt.from_checkpoint(DIRECTORIES["nano"] / "tiny")
+    reference = family("nano").vectors("prompts")[REFERENCE].numpy()
+    text = "The rain has stopped at last. Shall we go out, now? It is late; we could wait a day."
+    chunks = prompt.chunks(text, 20)
+    assert len(chunks) > 2
+    grids = [prompt.clone(chunk.text, reference) for chunk in chunks]
+    how = {"sampling": VARIANTS["nano"].sampling, "text_sampling": None, "max_frames": 10}
+    at_once = nano.finish(*[nano.speak(grid, seed=5, **how) for grid in grids])
+    codec = load_codec(CODECS["nano"])
+    for grid, log in zip(grids, at_once, strict=True):
+        [in_turn] = nano.finish(nano.speak(grid, seed=5, **how))
+        np.testing.assert_array_equal(in_turn.codes, log.codes)
+        np.testing.assert_array_equal(in_turn.pcm, log.pcm)
+        np.testing.assert_allclose(log.pcm, whole(codec, log.codes), **CLOSE)
+        assert in_turn.done.counts.reused_grid_rows == (len(grid) - 1) // 16 * 16
 
 
 def test_fewer_codebooks_in_frames_and_sound(nano):
