@@ -105,6 +105,7 @@ def test_the_sound_is_that_of_the_offline_frames_however_it_is_cut(name, ramp, c
     np.testing.assert_allclose(log.pcm, new, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_batch_of_sixteen_speaks_as_if_each_were_alone(codec_dirs):
     """Bit for bit, seed by seed; penalty history and steps are the row's own."""
     prompts = [Run(name).prompt for name in ("plain_a", "two_segments_a", CONTINUED)]

@@ -105,6 +105,7 @@ def test_a_continuation_sounds_as_if_the_recording_had_gone_on(tiny, codec, harn
     assert np.abs(log.pcm - whole(codec, log.codes)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_a_batch_of_sixteen_speaks_as_if_each_were_alone(tiny):
     """Bit for bit: random numbers, penalty and codec state are the row's own."""
     prompts = [tiny.prompt(case) for case in (*STOPPING[tiny.name], LASTING[tiny.name])]
