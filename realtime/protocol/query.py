@@ -11,7 +11,9 @@ from realtime.protocol.client_messages import SessionStart
 from realtime.protocol.errors import ProtocolError
 from realtime.protocol.schema import Reading, parse
 
-CREDENTIAL: Final = "token"  # who asks; no field of the session
+# No fields of the session: who asks, and which session the first message will take up.
+CREDENTIAL: Final = "token"
+RESUMES: Final = "resumes"
 _NOT_HERE: Final = ("m", "type", "event_id", "session_id", "resume", "history", "metadata")
 _WORDS: Final = {"true": True, "false": False}
 
@@ -23,7 +25,7 @@ def start_from_query(pairs: Iterable[tuple[str, str]]) -> SessionStart | None:
     """
     fields: dict[str, Any] = {}
     for path, text in pairs:
-        if path == CREDENTIAL:
+        if path in (CREDENTIAL, RESUMES):
             continue
         *parents, name = path.split(".")
         if (parents or [name])[0] in _NOT_HERE:

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Callable
+from urllib.parse import quote
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
@@ -34,6 +35,7 @@ from realtime.protocol.messages import (
     SessionUpdate,
     SessionUpdated,
 )
+from realtime.protocol.query import RESUMES
 from realtime.sdk.core import SUBPROTOCOL, ClientCore, Sound
 from realtime.sdk.errors import MossError, ServerRefused, StreamInterrupted
 
@@ -41,6 +43,7 @@ _FINAL_CODES = frozenset({CLOSE_NORMAL, CLOSE_TOO_BIG, CLOSE_PROTOCOL, CLOSE_REP
 _NO_SETTINGS = frozenset(field.name for field in dataclasses.fields(FromServer)) | {"type"}
 _RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
 _GONE_CODES = frozenset({"session_not_found", "resume_rejected"})
+_BUSY_CODES = frozenset({"rate_limited", "overloaded"})
 _RETRY_S = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 _PROBE_S = 5.0  # a dead socket shows within twice this
 _CLOSE_S = 1.0  # for the other side to agree
@@ -60,12 +63,17 @@ class Address:
     url: str
     headers: dict[str, str]
 
-    async def dial(self) -> ClientConnection:
-        """Open a socket. Raises `ServerRefused`."""
-        shown = self.url.partition("?")[0]  # a query may hold a token
+    async def dial(self, resumes: str = "") -> ClientConnection:
+        """Open a socket, to take up the session of that id if there is one.
+
+        Raises `ServerRefused`.
+        """
+        shown, _, query = self.url.partition("?")  # a query may hold a token
+        announced = f"{RESUMES}={quote(resumes)}" if resumes else ""
+        asked = "&".join(part for part in (query, announced) if part)
         try:
             return await connect(
-                self.url,
+                f"{shown}?{asked}" if asked else shown,
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 additional_headers=self.headers,
                 compression=None,
@@ -233,7 +241,7 @@ class Link:
         while True:
             await asyncio.sleep(next(waits_s))
             try:
-                websocket = await self._address.dial()
+                websocket = await self._address.dial(self.started.session_id)
             except ServerRefused as refused:
                 if refused.status and refused.status not in _RETRY_STATUS:
                     raise
@@ -243,6 +251,10 @@ class Link:
                 return
             except ConnectionClosed:
                 continue
+            except ServerRefused as refused:
+                await websocket.close()
+                if refused.code not in _BUSY_CODES:
+                    raise
             except ProtocolError as broken:
                 await websocket.close(CLOSE_PROTOCOL)
                 raise StreamInterrupted(CLOSE_PROTOCOL, broken.message) from None

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 import realtime
 from realtime.protocol.codec import choose_subprotocol
 from realtime.protocol.errors import ProtocolError
-from realtime.protocol.query import start_from_query
+from realtime.protocol.query import RESUMES, start_from_query
 from realtime.server import engine_api, models, speech, tokens_api, voices
 from realtime.server.connection import Connection
 from realtime.server.credentials import RETRY_AFTER_S, SOCKET_PATH, Credentials, caller_of
@@ -119,10 +119,15 @@ async def speech_socket(websocket: WebSocket) -> None:
         return await _refuse(websocket, ApiError(404, "unsupported", message))
     if unready := services.why_not_ready():
         return await _refuse(websocket, _overloaded(503, f"the server is {unready}"))
-    if services.sessions.attached >= services.config.max_sessions:
+    most, attached = services.config.max_sessions, services.sessions.attached
+    resumes = bool(websocket.query_params.get(RESUMES))
+    if attached >= (2 * most if resumes else most):
         return await _refuse(websocket, _overloaded(429, "too many sessions are open"))
+    must_resume = attached >= most or caller_of(websocket.scope).must_resume
     await websocket.accept(subprotocol)
-    await Connection(websocket, encoding, services, pins=pins, start=start).run()
+    await Connection(
+        websocket, encoding, services, pins=pins, start=start, must_resume=must_resume
+    ).run()
 
 
 def _overloaded(status: int, message: str) -> ApiError:

@@ -7,10 +7,10 @@ import logging
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from realtime.protocol.codec import Encoding, decode_client
-from realtime.protocol.errors import CLOSE_NORMAL, ProtocolError
+from realtime.protocol.errors import CLOSE_CONCURRENCY, CLOSE_NORMAL, ProtocolError
 from realtime.protocol.frames import is_audio
 from realtime.protocol.messages import SessionStart
-from realtime.server.credentials import caller_of
+from realtime.server.credentials import RETRY_AFTER_S, caller_of
 from realtime.server.live_session import LiveSession
 from realtime.server.logs import log_received
 from realtime.server.services import Services
@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 class Connection:
-    """Serves one accepted WebSocket until it closes; the session may go on without it."""
+    """Serves one accepted WebSocket until it closes; the session may go on without it.
+
+    One that `must_resume` is one too many unless it takes the place of a session's earlier socket.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Connection:
         *,
         pins: Pins = NO_PINS,
         start: SessionStart | None = None,
+        must_resume: bool = False,
     ) -> None:
         self.encoding = encoding
         self.caller = caller_of(websocket.scope)
@@ -39,12 +43,15 @@ class Connection:
         self._link = link_of(websocket)
         self._live = LiveSession(self, services, pins)
         self._start = start
+        self._must_resume = must_resume
 
     async def run(self) -> None:
         """Read until the socket is gone."""
         for_good = False
         try:
-            if self._start:
+            if self._start and self._must_resume:
+                self._refuse_place(None)
+            elif self._start:
                 self._live.begin(self._start)
             while True:
                 message = await self._websocket.receive()
@@ -63,6 +70,8 @@ class Connection:
         if not self._live.speaks_over(self):
             return  # a newer socket has taken over, and brings again what this one still had
         if isinstance(data, bytes) and is_audio(data):
+            if self._must_resume:
+                return self._refuse_place(None)
             return self._live.receive_audio(data)
         try:
             message = decode_client(data, self.encoding, self._services.session_config.limits)
@@ -71,8 +80,16 @@ class Connection:
         log_received(logger, self._live.id, message, with_text=self._services.config.log_text)
         if isinstance(message, SessionStart) and message.resume:
             self._resume(message)
+        elif self._must_resume:
+            self._refuse_place(message.event_id)
         else:
             self._live.receive(message)
+
+    def _refuse_place(self, reply_to: str | None) -> None:
+        text = "as many sessions are open as may be, and this one takes the place of none"
+        error = ProtocolError("rate_limited", text, scope="connection", reply_to=reply_to)
+        error.retry_after_ms = RETRY_AFTER_S * 1000
+        self._live.turn_away(error, CLOSE_CONCURRENCY)
 
     def _resume(self, message: SessionStart) -> None:
         """Leave the session made for this socket for the one that the client names."""
@@ -86,6 +103,7 @@ class Connection:
             return self._live.reject(error)  # without its `m`, which does not count
         self._live.detach(self)
         self._live = live
+        self._must_resume = False
 
     # --- for the session
 

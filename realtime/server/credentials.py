@@ -19,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from realtime.protocol.query import CREDENTIAL, RESUMES
 from realtime.server.client_tokens import PREFIX, ClientToken, TokenError, verify
 from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
@@ -35,10 +36,14 @@ Kind = Literal["sessions", "requests"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the holder of a key, or of a token that key gave out; nobody without keys."""
+    """Who asks: the holder of a key, or of a token that key gave out; nobody without keys.
+
+    `must_resume`: it has as many sockets as it may, and may have this one in place of another.
+    """
 
     key_name: str | None = None
     token: ClientToken | None = None
+    must_resume: bool = False
 
 
 def caller_of(scope: Scope) -> Caller:
@@ -72,9 +77,11 @@ class Credentials:
             return
         async with contextlib.AsyncExitStack() as stack:
             try:
-                caller = scope[_CALLER] = self._identify(scope)
+                caller = self._identify(scope)
                 kind: Kind = "sessions" if scope["type"] == "websocket" else "requests"
-                stack.enter_context(self._counted(caller, kind))
+                resumes = kind == "sessions" and bool(_parameter(scope, RESUMES))
+                is_one_more = stack.enter_context(self._counted(caller, kind, resumes))
+                scope[_CALLER] = dataclasses.replace(caller, must_resume=is_one_more)
             except ApiError as error:
                 headers = dict(error.headers)
                 if error.status == 401:
@@ -124,21 +131,27 @@ class Credentials:
         return Caller(token.key_name, token)
 
     @contextlib.contextmanager
-    def _counted(self, caller: Caller, kind: Kind) -> Iterator[None]:
-        """Hold a place of the key, and of the token, for as long as the request lasts."""
-        holders = []
+    def _counted(self, caller: Caller, kind: Kind, resumes: bool) -> Iterator[bool]:
+        """Hold a place of the key, and of the token, for as long as the request lasts.
+
+        A socket that a network has swallowed still has its place. So one that `resumes` its session
+        may be one more, as long as it is no more than twice as many; gives whether it is.
+        """
+        holders, is_one_more = [], False
         if caller.key_name is not None:
             holders.append((caller.key_name, f"key {caller.key_name!r}", self._limits[kind]))
         if caller.token and caller.token.max_sessions and kind == "sessions":
             holders.append((caller.token.id, "the client token", caller.token.max_sessions))
         for holder, label, limit in holders:
-            if limit and self._open[kind, holder] >= limit:
+            is_full = limit and self._open[kind, holder] >= limit
+            is_one_more = is_one_more or bool(is_full)
+            if is_full and not (resumes and self._open[kind, holder] < 2 * limit):
                 message = f"{label} has {limit} {kind} open, as many as it may; try again later"
                 raise ApiError(429, "rate_limited", message, retry_after_s=RETRY_AFTER_S)
         places = [(kind, holder) for holder, _, _ in holders]
         self._open.update(places)
         try:
-            yield
+            yield is_one_more
         finally:
             self._open.subtract(places)
             for place in places:
@@ -171,5 +184,9 @@ def _browser_credential(scope: Scope) -> str:
     for name in scope["subprotocols"]:
         if name.startswith(SUBPROTOCOL_PREFIX):
             return str(name.removeprefix(SUBPROTOCOL_PREFIX))
+    return _parameter(scope, CREDENTIAL)
+
+
+def _parameter(scope: Scope, name: str) -> str:
     query: bytes = scope["query_string"]
-    return parse_qs(query.decode("latin-1")).get("token", [""])[0]
+    return parse_qs(query.decode("latin-1")).get(name, [""])[0]

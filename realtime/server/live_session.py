@@ -153,6 +153,11 @@ class LiveSession:
         """Answer a client message that could not be read."""
         self._apply(self._session.reject(error, self._now_ms()))
 
+    def turn_away(self, error: ProtocolError, code: int) -> None:
+        """Close a socket for which there is no place, saying why."""
+        self.reject(error)
+        self._writer.close(code, error.message)
+
     def resume(self, socket: Socket, message: SessionStart) -> None:
         """Go on over a newer socket; the one before is closed. Raises `ProtocolError`."""
         assert message.resume

@@ -162,13 +162,20 @@ async def test_a_session_that_is_gone_begins_anew_with_its_history(run_server, e
 
 
 async def test_a_network_that_swallows_everything_is_noticed(run_server, monkeypatch):
-    """Sends succeed and nothing returns; the SDK asks every 5 s and waits 5 s for the answer."""
+    """Sends succeed and nothing returns; the SDK asks every 5 s and waits 5 s for the answer.
+
+    The server still counts the dead socket, and it is the only one that the key may have.
+    """
     monkeypatch.setattr(link_module, "_PROBE_S", 0.05)
-    server = run_server(RAMP)
-    address = urlsplit(server.base_url)
-    async with hole(address.hostname, address.port) as (url, swallow), Client(url) as session:
+    server = run_server(RAMP, api_keys=("app:sk-0123456789abcdef",), max_sessions_per_key=1)
+    address, key = urlsplit(server.base_url), "sk-0123456789abcdef"
+    async with (
+        hole(address.hostname, address.port) as (url, swallow),
+        Client(url, api_key=key) as session,
+    ):
         await session.add_user("Are you there?")
         monkeypatch.undo()  # the next socket is a good one
+        monkeypatch.setattr(link_module, "_RETRY_STATUS", frozenset())  # and not turned away
         swallow()
         reply = session.say("Yes, still here, after all of that.")
         heard = indices(b"".join([piece async for piece in reply]))

@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from engine.fake import FakeScript
-from realtime.protocol.errors import CLOSE_TOKEN_EXPIRED
+from realtime.protocol.errors import CLOSE_CONCURRENCY, CLOSE_REPLACED, CLOSE_TOKEN_EXPIRED
 from realtime.sdk import Client, ServerRefused
 from realtime.server.app import routes
 from realtime.server.client_tokens import ClientToken, sign
@@ -289,6 +289,66 @@ async def test_a_key_has_so_many_sessions_at_once_and_others_are_not_touched(
             assert "the client token" in error["message"]
             async with connect(guarded.ws_url, additional_headers={"X-API-Key": OTHER}):
                 pass
+
+
+async def test_a_socket_that_takes_over_is_not_one_too_many(
+    run_server: Callable[..., RunningServer], eventually: Callable[..., Any]
+) -> None:
+    """A dead socket still counts, until it is noticed: it must not keep its own session out."""
+    server = run_server(api_keys=(f"app:{KEY}",), max_sessions_per_key=1)
+    async with connect(server.ws_url, additional_headers=BEARER) as dead:
+        started = await RawClient(dead).start()
+        session_id, token = started["session_id"], started["resume_token"]
+        status, error, _ = await refused(server.ws_url, additional_headers=BEARER)
+        assert (status, error["code"]) == (429, "rate_limited")
+        url = f"{server.ws_url}?resumes={session_id}"
+        async with connect(url, additional_headers=BEARER) as websocket:
+            status, _, _ = await refused(url, additional_headers=BEARER)
+            assert status == 429  # twice as many is the end
+            client = RawClient(websocket)
+            resume = {"token": token, "received": [], "after_event": started["n"]}
+            await client.send("session.start", session_id=session_id, resume=resume)
+            resumed = await client.receive()
+            assert isinstance(resumed, dict)
+            assert (resumed["type"], resumed["resumed"]) == ("session.started", True)
+            await dead.wait_closed()
+            assert dead.close_code == CLOSE_REPLACED
+            await client.send("ping", t=1)
+            await client.until("pong")
+            status, error, _ = await refused(server.ws_url, additional_headers=BEARER)
+            assert "has 1 sessions open" in error["message"]
+
+
+@pytest.mark.parametrize("limits", [{"max_sessions_per_key": 1}, {"max_sessions": 1}])
+@pytest.mark.parametrize("query", ["", "&voice=heart"])
+async def test_one_that_said_so_and_does_not_is_closed_with_4429(
+    run_server: Callable[..., RunningServer], limits: dict[str, int], query: str
+) -> None:
+    server = run_server(api_keys=(f"app:{KEY}",), **limits)
+    async with connect(server.ws_url, additional_headers=BEARER) as websocket:
+        first = RawClient(websocket)
+        await first.start()
+        url = f"{server.ws_url}?resumes=sess_x{query}"
+        async with connect(url, additional_headers=BEARER) as other:
+            second = RawClient(other)
+            if not query:
+                resume = {"token": "no", "received": [], "after_event": 0}
+                await second.send("session.start", session_id="sess_x", resume=resume)
+                gone = await second.receive()
+                assert isinstance(gone, dict)
+                assert gone["code"] == "session_not_found"
+                second.sent = 0
+                await second.send("session.start", event_id="e")
+            error = await second.receive()
+            assert isinstance(error, dict)
+            assert (error["code"], error["scope"]) == ("rate_limited", "connection")
+            assert error["retry_after_ms"] == 2000
+            with pytest.raises(ConnectionClosed) as caught:
+                await second.receive()
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == CLOSE_CONCURRENCY
+        await first.send("ping", t=1)
+        await first.until("pong")
 
 
 async def test_a_key_has_so_many_requests_at_once(
