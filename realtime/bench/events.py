@@ -31,8 +31,9 @@ def _event(block: bytes) -> dict[str, Any] | None:
     return event
 
 
-def ending_of(done: dict[str, Any]) -> tuple[Ending, ServerClock | None]:
-    """How `speech.audio.done` says that it ended, and how it was on the server's clock."""
+def ending_of(done: dict[str, Any]) -> tuple[Ending, float | None, ServerClock | None]:
+    """How `speech.audio.done` says that it ended, how many ms were made, and the server's clock."""
     ending: Ending = "incomplete" if done.get("finish_reason") == "length" else "completed"
     ttfa_ms = done.get("ttfa_ms")
-    return ending, None if ttfa_ms is None else ServerClock(ttfa_ms=ttfa_ms)
+    clock = None if ttfa_ms is None else ServerClock(ttfa_ms=ttfa_ms)
+    return ending, done.get("audio_duration_ms"), clock

@@ -136,6 +136,14 @@ def wasted_ms(trip: Trip) -> float | None:
     return max(0.0, trip.made_ms - trip.heard_ms)
 
 
+def lost_ms(trip: Trip) -> float | None:
+    """Sound that the server says it made for a whole response and that did not come."""
+    if not trip.is_whole or trip.made_ms is None:
+        return None
+    missing_ms = trip.made_ms - 1000 * trip.audio_s
+    return missing_ms if missing_ms >= 1 else 0.0  # the server may tell whole milliseconds
+
+
 def lead_s(pieces: Sequence[Piece]) -> list[tuple[float, float]]:
     """`(seconds since the first piece, lead)` just before and just after each piece.
 

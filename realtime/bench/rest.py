@@ -94,8 +94,8 @@ async def _record_events(answer: httpx.Response, sound: PcmStream, recorder: Rec
                 case "speech.audio.error":
                     return recorder.end("failed", str(event.get("error"))[:200])
                 case "speech.audio.done":
-                    ending, server = ending_of(event)
-                    return recorder.end(ending, server=server)
+                    ending, made_ms, server = ending_of(event)
+                    return recorder.end(ending, made_ms=made_ms, server=server)
     return recorder.end("failed", "the events ended without speech.audio.done")
 
 

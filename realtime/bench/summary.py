@@ -53,6 +53,7 @@ def _counts(trips: Sequence[Trip]) -> dict[str, int]:
     endings = Counter(trip.ending for trip in trips)
     counts = {"asked": len(trips), "ok": sum(trip.is_ok for trip in trips)}
     counts["empty"] = sum(trip.error.startswith("empty") for trip in trips)
+    counts["sound_lost"] = sum(bool(metrics.lost_ms(trip)) for trip in trips)
     counts["slow_readers"] = sum(trip.slow_reader for trip in trips)
     return counts | dict(sorted(endings.items()))
 

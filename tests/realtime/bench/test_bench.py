@@ -62,7 +62,14 @@ def test_a_closed_loop_is_counted_and_reported(
     flags = ("--requests", "6", "--concurrency", "2", "--rounds", "2", "--endpoint", *way.split())
     report = bench(running_server, tmp_path, "closed-loop", *flags, "--trips", "--warm-up", "3")
     summary = report["summary"]
-    counts = {"asked": 12, "ok": 12, "empty": 0, "slow_readers": 0, "completed": 12}
+    counts = {
+        "asked": 12,
+        "ok": 12,
+        "empty": 0,
+        "sound_lost": 0,
+        "slow_readers": 0,
+        "completed": 12,
+    }
     assert summary["responses"] == counts
     assert summary["rounds"] == 2
     rows = {command.row for _, command in running_server.engine.log if hasattr(command, "row")}

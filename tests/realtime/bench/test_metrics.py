@@ -91,6 +91,21 @@ def test_cancels() -> None:
         assert of(STEADY) is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "lost"),
+    [
+        ({"made_ms": 1500.0}, 0.0),
+        ({"made_ms": 1500.5}, 0.0),
+        ({"made_ms": 1580.0}, 80.0),
+        ({"made_ms": None}, None),
+        ({"made_ms": 1580.0, "ending": "cancelled"}, None),
+    ],
+)
+def test_sound_that_was_made_and_did_not_come(fields: dict[str, Any], lost: float | None) -> None:
+    response = trip((1.0, 0.5), (1.5, 0.5), (1.9, 0.5), **fields)
+    assert metrics.lost_ms(response) == (None if lost is None else pytest.approx(lost))
+
+
 def test_lead_falls_with_time_and_rises_with_sound() -> None:
     points = metrics.lead_s(pieces((1.0, 0.5), (1.7, 0.5)))
     np.testing.assert_allclose(points, [(0, 0), (0, 0.5), (0.7, -0.2), (0.7, 0.3)], atol=1e-12)

@@ -76,5 +76,6 @@ def test_what_is_no_event_is_an_error(body: bytes) -> None:
 
 
 def test_how_an_answer_ended() -> None:
-    assert ending_of({"finish_reason": "length"}) == ("incomplete", None)
-    assert ending_of({"ttfa_ms": 12}) == ("completed", ServerClock(ttfa_ms=12))
+    capped = {"finish_reason": "length", "audio_duration_ms": 320}
+    assert ending_of(capped) == ("incomplete", 320, None)
+    assert ending_of({"ttfa_ms": 12}) == ("completed", None, ServerClock(ttfa_ms=12))
