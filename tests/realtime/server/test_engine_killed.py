@@ -74,7 +74,8 @@ async def converse(server, *, kill: bool) -> list[Talk]:
 
 
 async def test_eight_conversations_lose_nothing(run_server):
-    server = run_server(None, deterministic=True, warm_up=False, max_rows=TALKS, stall_flush_ms=0)
+    settings = {"deterministic": True, "warm_up": False, "max_rows": TALKS, "stall_flush_ms": 0}
+    server = run_server(None, **settings, restart_wait_s=600)
     unbroken = await converse(server, kill=False)
     first_pid = server.services.bridge._link.pid
     killed = await converse(server, kill=True)
@@ -102,7 +103,7 @@ def read_speech(server, *, kill: bool) -> bytes:
 
 
 def test_a_request_goes_on_in_the_next_engine(run_server):
-    server = run_server(None, fake=True)
+    server = run_server(None, fake=True, restart_wait_s=600)
     first_pid = server.services.bridge._link.pid
     unbroken = read_speech(server, kill=False)
     assert server.services.bridge._link.pid == first_pid
