@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "client": {"python": platform.python_version(), "cpus": os.cpu_count()},
         "notes": dict(note.partition("=")[::2] for note in asked.note),
         "workload": "pseudo sentences and speakers, frozen by the seed; a token is a word",
-        "summary": summarise(rounds),
+        "summary": summarise(rounds, dict(asked.slo)),
     }
     _write(asked.out, report, rounds, with_trips=asked.trips)
     print(json.dumps(report["summary"], indent=1))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from realtime.bench.metrics import OBJECTIVES
 from realtime.bench.references import Tier
 
 KEY_VARIABLE = "MOSS_API_KEY"
@@ -42,6 +43,14 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--rounds", type=_count, default=_ONLY_OF_SPEECH["channels"])
     common.add_argument("--warm-up", type=int, default=4, help="requests before, not counted")
     common.add_argument("--note", action="append", default=[], metavar="NAME=VALUE")
+    common.add_argument(
+        "--slo",
+        type=_objective,
+        action="append",
+        default=[],
+        metavar="NAME=MOST",
+        help=f"goodput counts responses that meet it: {', '.join(OBJECTIVES)}",
+    )
     common.add_argument("--trips", action="store_true", help="every response in the JSON")
     ways = argparse.ArgumentParser(add_help=False)
     ways.add_argument("--endpoint", choices=("ws", "speech"), default="ws")
@@ -95,6 +104,17 @@ def _fields(text: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise argparse.ArgumentTypeError(f"must be a JSON object, not {text}")
     return fields
+
+
+def _objective(text: str) -> tuple[str, float]:
+    name, _, most = text.partition("=")
+    if name not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise argparse.ArgumentTypeError(f"{name!r} is not one of {known}")
+    try:
+        return name, float(most)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{name} needs a number, not {most!r}") from None
 
 
 def _count(text: str) -> int:

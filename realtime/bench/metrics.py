@@ -8,7 +8,7 @@ and left out of every statistic.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -156,6 +156,26 @@ def lead_s(pieces: Sequence[Piece]) -> list[tuple[float, float]]:
         sound_s += piece.duration_s
         points.append((played_s, sound_s - played_s))
     return points
+
+
+OBJECTIVES: dict[str, Callable[[Trip], float | None]] = {
+    "ttfa_ms": lambda trip: _ms(ttfa_s(trip)),
+    "ttfa_from_speakable_text_ms": lambda trip: _ms(ttfa_speakable_s(trip)),
+    "e2el_ms": lambda trip: _ms(e2el_s(trip)),
+    "underrun_ms": lambda trip: _ms(fed_underrun_s(trip)),
+    "rtf": rtf,
+}
+"""What a service level may be asked of; text starvation is no underrun here."""
+
+
+def meets(trip: Trip, limits: Mapping[str, float]) -> bool:
+    """Whether a response succeeds and has every value named, none above its limit."""
+    values = ((OBJECTIVES[name](trip), limit) for name, limit in limits.items())
+    return trip.is_ok and all(value is not None and value <= limit for value, limit in values)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000 * seconds
 
 
 def statistics(values: Iterable[float | None], scale: float = 1.0) -> dict[str, float | int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from realtime.bench import metrics
@@ -26,8 +26,13 @@ class Round:
     """Of each cancelled row, on the server's clock: until its places in the engine were free."""
 
 
-def summarise(rounds: Sequence[Round]) -> dict[str, Any]:
-    """All rounds together; throughput is the sum of sound over the sum of durations."""
+def summarise(
+    rounds: Sequence[Round], objectives: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """All rounds together; throughput is the sum of sound over the sum of durations.
+
+    `objectives` are limits of `metrics.OBJECTIVES`: goodput counts what meets all of them.
+    """
     trips = [trip for part in rounds for trip in part.trips]
     whole = [trip for trip in trips if trip.is_whole and not trip.slow_reader]
     return {
@@ -35,7 +40,7 @@ def summarise(rounds: Sequence[Round]) -> dict[str, Any]:
         "wall_s": round(sum(part.wall_s for part in rounds), 3),
         "responses": _counts(trips),
         "errors": dict(Counter(trip.error for trip in trips if trip.error).most_common(10)),
-        "throughput": _throughput(rounds),
+        "throughput": _throughput(rounds, objectives or {}),
         "client_clock_ms": _client_clock(trips),
         "server_clock_ms": _server_clock(trips),
         "registration_ms": metrics.statistics(
@@ -58,9 +63,10 @@ def _counts(trips: Sequence[Trip]) -> dict[str, int]:
     return counts | dict(sorted(endings.items()))
 
 
-def _throughput(rounds: Sequence[Round]) -> dict[str, Any]:
+def _throughput(rounds: Sequence[Round], objectives: Mapping[str, float]) -> dict[str, Any]:
     """Sound a second and answers a second; both are needed, as longer answers raise the first."""
     sound_s = [sum(trip.audio_s for trip in part.trips if trip.is_ok) for part in rounds]
+    good = sum(metrics.meets(trip, objectives) for part in rounds for trip in part.trips)
     answers = [sum(trip.is_ok for trip in part.trips) for part in rounds]
     wall_s = sum(part.wall_s for part in rounds)
     each = [sound / part.wall_s for sound, part in zip(sound_s, rounds, strict=True) if part.wall_s]
@@ -69,6 +75,8 @@ def _throughput(rounds: Sequence[Round]) -> dict[str, Any]:
         "audio_s_per_s": round(sum(sound_s) / wall_s, 3) if wall_s else None,
         "audio_s_per_s_of_rounds": [round(value, 3) for value in each],
         "responses_per_s": round(sum(answers) / wall_s, 3) if wall_s else None,
+        "objectives": dict(objectives),
+        "goodput_per_s": round(good / wall_s, 3) if wall_s else None,
     }
 
 

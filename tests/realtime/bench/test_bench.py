@@ -60,7 +60,18 @@ def test_a_closed_loop_is_counted_and_reported(
     running_server: RunningServer, tmp_path: Path, way: str
 ) -> None:
     flags = ("--requests", "6", "--concurrency", "2", "--rounds", "2", "--endpoint", *way.split())
-    report = bench(running_server, tmp_path, "closed-loop", *flags, "--trips", "--warm-up", "3")
+    report = bench(
+        running_server,
+        tmp_path,
+        "closed-loop",
+        *flags,
+        "--trips",
+        "--warm-up",
+        "3",
+        "--slo",
+        "rtf=-1",
+    )
+    assert report["summary"]["throughput"]["goodput_per_s"] == 0.0
     summary = report["summary"]
     counts = {
         "asked": 12,

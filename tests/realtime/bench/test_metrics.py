@@ -106,6 +106,23 @@ def test_sound_that_was_made_and_did_not_come(fields: dict[str, Any], lost: floa
     assert metrics.lost_ms(response) == (None if lost is None else pytest.approx(lost))
 
 
+@pytest.mark.parametrize(
+    ("limits", "met"),
+    [
+        ({}, True),
+        ({"ttfa_ms": 1000, "e2el_ms": 2900, "rtf": 1.45, "underrun_ms": 400.1}, True),
+        ({"ttfa_ms": 999}, False),
+        ({"e2el_ms": 2899}, False),
+        ({"rtf": 1.449}, False),
+        ({"ttfa_ms": 1000, "underrun_ms": 399}, False),
+        ({"ttfa_from_speakable_text_ms": 1e9}, False),  # it has none
+    ],
+)
+def test_service_levels(limits: dict[str, float], met: bool) -> None:
+    assert metrics.meets(LATE, limits) == met
+    assert not metrics.meets(trip((1.0, 0.5), ending="failed"), limits)
+
+
 def test_lead_falls_with_time_and_rises_with_sound() -> None:
     points = metrics.lead_s(pieces((1.0, 0.5), (1.7, 0.5)))
     np.testing.assert_allclose(points, [(0, 0), (0, 0.5), (0.7, -0.2), (0.7, 0.3)], atol=1e-12)

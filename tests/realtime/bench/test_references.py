@@ -76,6 +76,16 @@ def test_each_tier_encodes_as_often_as_it_says(
     capsys.readouterr()
 
 
+def test_a_service_level_that_is_none_is_refused(tmp_path: Path, capsys: Any) -> None:
+    for level, complaint in (
+        ("ttf=1", "'ttf' is not one of ttfa_ms"),
+        ("rtf=x", "number, not 'x'"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["burst", "--server", "x", "--out", str(tmp_path), "--slo", level])
+        assert complaint in capsys.readouterr().err
+
+
 def test_a_flag_of_speech_is_refused_for_the_socket(tmp_path: Path, capsys: Any) -> None:
     flags = ["--server", "http://127.0.0.1:1", "--out", str(tmp_path)]
     for wrong in (["--references", "cold"], ["--sse"], ["--extra", '{"a": 1}']):
