@@ -239,14 +239,16 @@ class FakeEngine:
         else:
             mono = ramp(first * spf, count * spf)
         pcm = np.repeat(mono[:, None], model.channels, axis=1)
-        codes, valid = self._codes(row.open.seed, first, count), np.ones(count, dtype=np.bool_)
+        codes, valid = self._codes(row.open, first, count), np.ones(count, dtype=np.bool_)
         row.published_frames = row.frames
         row.chunks += 1
         self._publish(Frames(row.open.row, first, codes, valid, pcm, discontinuity=False))
 
-    def _codes(self, seed: int, first: int, count: int) -> U16Codes:
-        size, n_vq = self.script.model.codebook_size, self.script.model.n_vq
-        index = seed % size + np.arange(first, first + count)[:, None] + 131 * np.arange(n_vq)
+    def _codes(self, opened: Open, first: int, count: int) -> U16Codes:
+        size, n_vq = self.script.model.codebook_size, opened.n_vq or self.script.model.n_vq
+        index = (
+            opened.seed % size + np.arange(first, first + count)[:, None] + 131 * np.arange(n_vq)
+        )
         return (index % size).astype(np.uint16)
 
     def _close_segment(self, row: _Row) -> bool:

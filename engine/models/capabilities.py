@@ -21,6 +21,7 @@ Field = Literal[
     "quality",
     "duration_seconds",
     "history",
+    "n_vq",
 ]
 """A part of a request, beside its text, that some models take and others do not.
 

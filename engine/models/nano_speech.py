@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.api import I32Grid, U16Codes
 from engine.models.capabilities import Capabilities
 from engine.models.nano_prompt import NanoPrompt
 from engine.models.utterances import SpeechRequest, Utterance, no_codes
@@ -14,7 +15,7 @@ CHUNK_S = 30.0
 CAPABILITIES = Capabilities(
     title="MOSS-TTS-Nano",
     default_name="moss-tts-nano",
-    takes=frozenset({"ref_audio", "ref_text"}),
+    takes=frozenset({"ref_audio", "ref_text", "n_vq"}),
     hints={
         "language": "it takes the language from the text",
         "duration_seconds": "it takes the length from the text",
@@ -39,25 +40,31 @@ class NanoSpeech:
 
     def utterances(self, request: SpeechRequest) -> list[Utterance]:
         """See `SpeechModel`."""
-        text = request.text_for("nano")
-        reference, nothing = request.references.get(1), no_codes(self.n_vq)
+        text, n_vq = request.text_for("nano"), request.n_vq
+        nothing = no_codes(n_vq or self.n_vq)
+        reference = request.references.get(1)
         if reference is None:
             grid = self.prompt.plain(text)
-            return [Utterance(grid=grid, decoder_codes=nothing, text_tokens=self._tokens(text))]
+            return [self._whole(text, grid, nothing, n_vq)]
+        codes = reference.codes[:, :n_vq]
         if reference.transcript:
-            grid = self.prompt.continuation(reference.transcript, text, reference.codes)
-            tokens = self._tokens(reference.transcript + text)
-            return [Utterance(grid=grid, decoder_codes=reference.codes, text_tokens=tokens)]
+            grid = self.prompt.continuation(reference.transcript, text, codes)
+            return [self._whole(reference.transcript + text, grid, codes, n_vq)]
         return [
             Utterance(
-                grid=self.prompt.clone(chunk.text, reference.codes),
+                grid=self.prompt.clone(chunk.text, codes),
                 decoder_codes=nothing,
                 text_tokens=self._tokens(chunk.text),
                 pause_s=chunk.pause_s,
+                n_vq=n_vq,
                 max_frames=int(CHUNK_S * 1000 / request.frame_ms),
             )
             for chunk in self.prompt.chunks(text)
         ]
+
+    def _whole(self, text: str, grid: I32Grid, prior: U16Codes, n_vq: int | None) -> Utterance:
+        tokens = self._tokens(text)
+        return Utterance(grid=grid, decoder_codes=prior, text_tokens=tokens, n_vq=n_vq)
 
     def _tokens(self, text: str) -> int:
         return len(self.prompt.tokenizer.encode(text))

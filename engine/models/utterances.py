@@ -46,6 +46,8 @@ class SpeechRequest:
     quality: str | None = None
     duration_s: float | None = None
     history: tuple[PastTurn, ...] = ()
+    n_vq: int | None = None
+    """How many codebooks to speak with; None: all."""
     normalizer: Normalizer = "released"
 
     def text_for(self, variant: str) -> str:
@@ -68,6 +70,8 @@ class Utterance:
     fed_ids: tuple[int, ...] = ()
     pause_s: float = 0.0
     """Silence after it."""
+    n_vq: int | None = None
+    """How many codebooks a frame has; None: all of the model's."""
     max_frames: int | None = None
     """The longest that it may become, if that is less than what the request allows."""
 

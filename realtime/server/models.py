@@ -72,7 +72,11 @@ def _describe(info: ModelInfo, can: Capabilities, created: int) -> dict[str, Any
             "max_audio_s": can.max_audio_s,
             "max_context_rows": info.max_grid_rows,
             "max_concurrent": info.capacity_rows,
+            "n_vq": info.n_vq,
             "sampling_defaults": dataclasses.asdict(info.sampling_defaults),
+            "text_sampling_defaults": (
+                info.text_sampling_defaults and dataclasses.asdict(info.text_sampling_defaults)
+            ),
             "example": dict(can.example),
         },
     }

@@ -23,7 +23,7 @@ from realtime.server.resource import resource
 from realtime.server.served_models import ServedModel
 from realtime.server.services import Services
 from realtime.server.speech_batch import BatchEndpoint
-from realtime.server.speech_check import check_for_model, check_sample_rate
+from realtime.server.speech_check import check_for_info, check_for_model
 from realtime.server.speech_material import (
     Speaker,
     check_history,
@@ -76,7 +76,7 @@ class SpeechEndpoint:
         check_history(body.history or ())
         check_ready(self._services)
         info = model.ready_info
-        check_sample_rate(body, info.rate_hz)
+        check_for_info(body, info)
         speakers = await find_speakers(body, model, self._aliases)
 
         async def open_row() -> SpeechRows:
@@ -114,6 +114,7 @@ class SpeechEndpoint:
             quality=body.quality,
             duration_s=body.duration_seconds,
             history=await encode_history(body, model, self._references),
+            n_vq=body.n_vq,
             normalizer=body.text_normalizer,
         )
         try:
@@ -128,6 +129,7 @@ class SpeechEndpoint:
             reference_frames=_frames(request),
             seed=secrets.randbits(63) if body.seed is None else body.seed,
             sampling=body.sampling(info.sampling_defaults),
+            text_sampling=body.text_sampling(info.text_sampling_defaults),
             max_frames=body.max_frames(info, capabilities.max_audio_s),
             name=name,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from engine.api import ModelInfo
 from engine.models.capabilities import Capabilities, Field
 from engine.text.dialogue import speakers
 from realtime.server.speech_request import SAMPLE_RATES_HZ, SpeechBody, refuse, shown
@@ -54,6 +55,7 @@ def _given(body: SpeechBody) -> list[tuple[str, Field, object]]:
         ("sound_event", "sound_event", body.sound_event),
         ("quality", "quality", body.quality),
         ("duration_seconds", "duration_seconds", body.duration_seconds),
+        ("n_vq", "n_vq", body.n_vq),
         ("history", "history", body.history and [turn.role for turn in body.history]),
     ]
     return [(param, field, value) for param, field, value in given if value is not None]
@@ -93,15 +95,22 @@ def _check_values(body: SpeechBody, model: Capabilities) -> None:
         raise refuse("ref_text", "missing_reference", message)
 
 
-def check_sample_rate(body: SpeechBody, rate_hz: int) -> None:
-    """Raises `ApiError` 400 for a rate that a model which speaks at `rate_hz` is not heard at."""
-    known = sorted({*SAMPLE_RATES_HZ, rate_hz})
-    if body.sample_rate is not None and body.sample_rate not in known:
+def check_for_info(body: SpeechBody, model: ModelInfo) -> None:
+    """Raises `ApiError` 400 for numbers that the loaded model does not have."""
+    rates = sorted({*SAMPLE_RATES_HZ, model.rate_hz})
+    if body.sample_rate is not None and body.sample_rate not in rates:
         message = (
-            f"`sample_rate` {body.sample_rate} is not one of {', '.join(map(str, known))}; "
-            f"the model speaks at {rate_hz}"
+            f"`sample_rate` {body.sample_rate} is not one of {', '.join(map(str, rates))}; "
+            f"the model speaks at {model.rate_hz}"
         )
         raise refuse("sample_rate", "unsupported_rate", message)
+    if body.n_vq is not None and body.n_vq > model.n_vq:
+        message = f"`n_vq` is {body.n_vq}; the model has 1 to {model.n_vq} codebooks"
+        raise refuse("n_vq", "invalid_field", message)
+    if body.text_draws and model.text_sampling_defaults is None:
+        param = f"text_{next(iter(body.text_draws))}"
+        message = f"`{param}` is for models that draw text; {model.name} does not: leave it out"
+        raise refuse(param, "unsupported", message)
 
 
 def _check_speakers(body: SpeechBody, model: Capabilities) -> None:

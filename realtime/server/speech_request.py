@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from engine.api import ModelInfo, Sampling
+from engine.api import ModelInfo, Sampling, TextSampling
 from engine.models.capabilities import Normalizer
 from engine.text.normalise.normaliser import normalised
 from realtime.server.audio import AudioFormat, available_formats
@@ -114,11 +114,16 @@ class SpeechBody(_Part):
     duration_seconds: float | None = None
     history: list[TurnPart] | None = Field(None, max_length=MAX_TURNS)
     sample_rate: int | None = None
+    n_vq: int | None = Field(None, ge=1)
+    """Codebooks to speak with, the first ones."""
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0, le=4096)
     repetition_penalty: float | None = Field(None, ge=0.5, le=2)
     repetition_window: int | None = Field(None, ge=0, le=10_000)
+    text_temperature: float | None = Field(None, ge=0, le=2)
+    text_top_p: float | None = Field(None, ge=0, le=1)
+    text_top_k: int | None = Field(None, ge=0, le=4096)
     seed: int | None = Field(None, ge=0, le=2**63 - 1)
     normalize: bool = False
     """Speak Markdown, numbers and signs as words."""
@@ -178,6 +183,18 @@ class SpeechBody(_Part):
         given = {name: getattr(self, name) for name in fields}
         kept = {name: getattr(defaults, name) for name in fields}
         return Sampling(**kept | {name: x for name, x in given.items() if x is not None})
+
+    def text_sampling(self, defaults: TextSampling | None) -> TextSampling | None:
+        """How to draw text, for models that do; None leaves it to the model."""
+        if defaults is None or not self.text_draws:
+            return None
+        return dataclasses.replace(defaults, **self.text_draws)
+
+    @property
+    def text_draws(self) -> dict[str, Any]:
+        """What was asked for of the drawing of text, by the fields of `TextSampling`."""
+        given = {name: getattr(self, f"text_{name}") for name in TextSampling.__dataclass_fields__}
+        return {name: value for name, value in given.items() if value is not None}
 
     def max_frames(self, model: ModelInfo, max_audio_s: float) -> int:
         """The longest answer: as asked for, at most `max_audio_s`; the engine guards it closer."""

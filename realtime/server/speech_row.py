@@ -20,6 +20,7 @@ from engine.api import (
     Played,
     Refused,
     Sampling,
+    TextSampling,
 )
 from engine.models.utterances import Utterance, no_codes
 from realtime.server.bridge import EngineBridge, RowEvent
@@ -44,6 +45,7 @@ class SpeechRow:
         utterance: Utterance,
         seed: int,
         sampling: Sampling,
+        text_sampling: TextSampling | None,
         max_frames: int,
         name: str = "",
     ) -> None:
@@ -59,13 +61,15 @@ class SpeechRow:
             model=model.name,
             grid=utterance.grid,
             decoder_codes=utterance.decoder_codes,
-            generated=no_codes(model.n_vq),
+            generated=no_codes(utterance.n_vq or model.n_vq),
             seed=seed,
             sampling=sampling,
             lane="throughput",
             prebuffer_ms=0,
             max_ahead_ms=MAX_AHEAD_MS,
             max_frames=max_frames,
+            text_sampling=text_sampling,
+            n_vq=utterance.n_vq,
         )
 
     def __enter__(self) -> SpeechRow:

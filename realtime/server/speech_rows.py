@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 
-from engine.api import Done, Frames, ModelInfo, Sampling
+from engine.api import Done, Frames, ModelInfo, Sampling, TextSampling
 from engine.models.utterances import Utterance, no_codes
 from realtime.server.bridge import EngineBridge
 from realtime.server.speech_row import SpeechRow
@@ -31,6 +31,7 @@ class SpeechRows:
         reference_frames: int,
         seed: int,
         sampling: Sampling,
+        text_sampling: TextSampling | None,
         max_frames: int,
         name: str = "",
     ) -> None:
@@ -45,6 +46,7 @@ class SpeechRows:
                 utterance=utterance,
                 seed=(seed + number * _SEED_STEP) % 2**63,
                 sampling=sampling,
+                text_sampling=text_sampling,
                 max_frames=min(utterance.max_frames or max_frames, max_frames),
                 name=name,
             )

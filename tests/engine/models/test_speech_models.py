@@ -156,6 +156,7 @@ NANO_GRIDS = load_file(NANO / "prompts.safetensors")
         ("plain_en", {"text": FOX}),
         ("clone_en", {"text": FOX, "references": {1: "codesA"}}),
         ("cont_en", {"text": FOX, "references": {1: "codesA"}, "transcript": BANK}),
+        ("clone_nq8", {"text": FOX, "references": {1: "codesA"}, "n_vq": 8}),
     ],
 )
 def test_golden_prompts_of_nano(case, request_):

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from engine.api import TextSampling
 from engine.fake import FAKE_MODEL, FakeScript
 from engine.hub import DEFAULT_MODEL_DIR
 from engine.models.speech_models import load_speech_model
@@ -27,11 +28,19 @@ SHAPES: dict[str, dict[str, int]] = {
 }
 
 
-def family_server(variant: str, **script_settings: Any) -> tuple[FakeScript, dict[str, Any]]:
+def family_server(
+    variant: str, text_sampling_defaults: TextSampling | None = None, **script_settings: Any
+) -> tuple[FakeScript, dict[str, Any]]:
     """The arguments of `run_server` for one model, under the name it is published by."""
     speech = load_speech_model(DIRECTORIES[variant], variant)
     can = speech.capabilities
     shape = SHAPES.get(variant, {}) | {"n_vq": speech.n_vq}
-    model = dataclasses.replace(FAKE_MODEL, name=can.default_name, variant=variant, **shape)
+    model = dataclasses.replace(
+        FAKE_MODEL,
+        name=can.default_name,
+        variant=variant,
+        text_sampling_defaults=text_sampling_defaults,
+        **shape,
+    )
     script = FakeScript(model=model, text_is_fed=can.holds_dialogues, **script_settings)
     return script, {"model": str(DIRECTORIES[variant]), "variant": variant}

@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from engine.api import Encode, Open
+from engine.api import Encode, Open, TextSampling
 from engine.index_sound import chirp
 from engine.models.variants import VARIANTS
 from tests.realtime.server.families import family_server
@@ -44,8 +44,8 @@ def variant(request):
 
 @pytest.fixture
 def serve(run_server: Callable[..., RunningServer]):
-    def serve(variant: str, **script_settings: Any) -> RunningServer:
-        script, settings = family_server(variant, **script_settings)
+    def serve(variant: str, **changes: Any) -> RunningServer:
+        script, settings = family_server(variant, **changes)
         return run_server(script, **settings)
 
     return serve
@@ -70,6 +70,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str, str, str]]] = {
         ({"language": "English"}, "unsupported", "language", "MOSS-TTS-Realtime"),
         ({"duration_seconds": 3}, "unsupported", "duration_seconds", "input, history, ref_audio"),
         ({"speakers": [speaker(1)]}, "unsupported", "speakers", "'S1'"),
+        ({"text_top_k": 3}, "unsupported", "text_top_k", "for models that draw text"),
         ({"history": [{"role": "user"}]}, "invalid_field", "history", "neither `text` nor"),
         ({"history": [{"role": "system", "text": "x"}]}, "invalid_field", "history", "'system'"),
         ({"history": [{"text": "x"}]}, "missing_field", "history", "history.0.role"),
@@ -169,6 +170,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str, str, str]]] = {
     ],
     "local": [
         ({"speakers": [speaker(1)]}, "unsupported", "speakers", "cannot be used"),
+        ({"n_vq": 8}, "unsupported", "n_vq", "8 cannot be used by MOSS-TTS-Local"),
         ({"ref_text": "hello"}, "missing_reference", "ref_text", "there is neither"),
         ({"sample_rate": 44_100}, "unsupported_rate", "sample_rate", "speaks at 48000"),
         ({"response_format": "aac"}, "unsupported_format", "response_format", "'aac'"),
@@ -179,6 +181,8 @@ BAD: dict[str, list[tuple[dict[str, Any], str, str, str]]] = {
         ({"duration_seconds": 2}, "unsupported", "duration_seconds", "length from the text"),
         ({"instructions": "slowly"}, "unsupported", "instructions", "cannot be used"),
         ({"sample_rate": 0}, "unsupported_rate", "sample_rate", "0 is not one of 8000"),
+        ({"n_vq": 17}, "invalid_field", "n_vq", "is 17; the model has 1 to 16"),
+        ({"n_vq": 0}, "invalid_field", "n_vq", "not 0"),
     ],
 }
 
@@ -334,6 +338,27 @@ def test_long_text_of_nano_is_spoken_in_chunks_with_pauses(serve, decode) -> Non
     sound_samples = len(rows) * 5 * 3_840
     assert len(heard) == sound_samples + round(pauses * 0.24 * rate_hz)
     assert not heard[5 * 3_840 : 5 * 3_840 + round(0.24 * rate_hz)].any()
+
+
+def test_fewer_codebooks_of_nano(serve) -> None:
+    server = serve("nano")
+    few = opened(server, input="Hi.", n_vq=8)
+    assert (few.n_vq, few.generated.shape, few.decoder_codes.shape) == (8, (0, 8), (0, 8))
+    speech = server.services.models.first.speech
+    sounds = few.grid[few.grid[:, 0] == speech.prompt.grids.user_slot, 1:]
+    assert len(sounds)
+    assert (sounds[:, :8] < 40).all()
+    assert (sounds[:, 8:] == 40).all()
+    told = opened(server, input="Hi.", n_vq=8, voice="male", ref_text="Hello.")
+    assert told.decoder_codes.shape[1] == 8
+    assert opened(server, input="Hi.").n_vq is None
+
+
+def test_how_text_is_drawn(serve) -> None:
+    server = serve("tts", text_sampling_defaults=TextSampling(1.5, 1.0, 50))
+    assert opened(server, input="Hi.").text_sampling is None
+    asked = opened(server, input="Hi.", text_temperature=0.5, text_top_k=7)
+    assert asked.text_sampling == TextSampling(0.5, 1.0, 7)
 
 
 def test_realtime_speaks_with_a_dialogue_before_it(serve) -> None:
