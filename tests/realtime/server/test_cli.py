@@ -21,6 +21,7 @@ from realtime.server.cli import main
 from realtime.server.config import ServerConfig
 from realtime.server.greeting import greeting
 
+DELAY = Path(__file__).parents[2] / "vectors" / "delay" / "tiny_a"
 TIMEOUT_S = 60
 
 
@@ -203,6 +204,19 @@ def test_serve_ends_when_the_engine_does_not_start(tmp_path: Path):
 
 
 @pytest.mark.slow
+def test_say_needs_a_model_that_is_fed_its_text(tmp_path: Path):
+    done = run("say", "hi", "--fake", "--model", str(DELAY), "-o", str(tmp_path / "a.wav"))
+    assert done.returncode == 1
+    assert "moss-tts cannot hold a dialogue: load MOSS-TTS-Realtime too" in done.stderr
+
+
+def test_doctor_names_each_model_of_several():
+    flags = [*("--model", str(DELAY)) * 2, *("--variant", "tts", "--variant", "ttsd")]
+    found = run("doctor", *flags, MOSS_PORT="0").stdout
+    assert "is MOSS-TTS with 8 codebooks; " in found
+    assert "is MOSS-TTSD with 8 codebooks" in found
+
+
 def test_doctor_finds_nothing_wrong_here_and_names_what_is():
     healthy = run("doctor", MOSS_PORT="0")
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
