@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.codec import dispatch
 from engine.codec.codec import load_codec
 from engine.codec.dispatch import CodecStage
 from engine.codec.stream import DecoderStream
@@ -26,15 +28,15 @@ def codes(codec):
     return np.random.default_rng(3).integers(0, codec.config.codebook_size, size)
 
 
-def new_stage(codec, ramp, slots=4):
-    """A stage whose chunks leave only when they are full, or at the end."""
+def new_stage(codec, ramp, slots=4, *, deterministic=True):
+    """A stage; if `deterministic` its chunks leave only when they are full, or at the end."""
     return CodecStage(
         DecoderStream(codec, slots, max_chunk_frames=max(ramp)),
         slots,
         codebook_size=codec.config.codebook_size,
         rate_hz=codec.config.sample_rate,
         ramp_frames=ramp,
-        deterministic=True,
+        deterministic=deterministic,
     )
 
 
@@ -107,3 +109,49 @@ def test_slots_are_taken_in_the_order_in_which_they_were_left(codec, codes):
 def test_a_ramp_that_cannot_be_is_named(ramp):
     with pytest.raises(ValueError, match="chunk_ramp_frames"):
         EngineConfig("model", "codec", chunk_ramp_frames=ramp)
+
+
+def heard_as_it_is_made(codec, codes, monkeypatch, frame_ms, *, deterministic=False):
+    """Sizes of the chunks of a reply, and how long its listener heard nothing in the midst of it.
+
+    Each frame takes `frame_ms` to make; the listener plays from the first sound on.
+    """
+    now_ms = 0.0
+    clock = types.SimpleNamespace(
+        monotonic=lambda: now_ms / 1e3, monotonic_ns=lambda: round(now_ms * 1e6)
+    )
+    monkeypatch.setattr(dispatch, "time", clock)
+    stage = new_stage(codec, (1, 4, 15), deterministic=deterministic)
+    stage.open(1, codes[:0].astype(np.uint16))
+    sizes, silent_ms, dry_at_ms = [], 0.0, None
+    for frame in codes:
+        now_ms += frame_ms
+        stage.push(1, frame)
+        for event in stage.run(next_frame_ms=frame_ms):
+            dry_at_ms = now_ms if dry_at_ms is None else dry_at_ms
+            silent_ms += max(0.0, now_ms - dry_at_ms)
+            dry_at_ms = max(now_ms, dry_at_ms) + 1e3 * len(event.pcm) / codec.config.sample_rate
+            sizes.append(len(event.codes))
+    return sizes, silent_ms
+
+
+@pytest.mark.parametrize("speed", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_no_listener_runs_dry_while_the_engine_is_faster_than_sound(
+    codec, codes, monkeypatch, speed
+):
+    frame_ms = 1e3 * codec.config.samples_per_frame / codec.config.sample_rate
+    sizes, silent_ms = heard_as_it_is_made(codec, codes, monkeypatch, speed * frame_ms)
+    assert sizes[0] == 1  # and the first frame is not held back for it
+    assert silent_ms == 0
+
+
+def test_a_fast_engine_fills_its_chunks_and_without_the_rule_a_slow_one_leaves_a_hole(
+    codec, codes, monkeypatch
+):
+    frame_ms = 1e3 * codec.config.samples_per_frame / codec.config.sample_rate
+    sizes, _ = heard_as_it_is_made(codec, codes, monkeypatch, 0.1 * frame_ms)
+    assert sizes == [1, 4, 15, 15]
+    _, silent_ms = heard_as_it_is_made(
+        codec, codes, monkeypatch, 0.7 * frame_ms, deterministic=True
+    )
+    assert silent_ms > frame_ms
