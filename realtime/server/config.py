@@ -124,6 +124,9 @@ class ServerConfig:
     audio_threads: int = _setting(2, "threads for Opus, resampling and file formats")
     log_level: Literal["debug", "info", "warning", "error"] = _setting("info", "what to log")
     log_text: bool = _setting(False, "log what is to be said too, at log level debug")
+    given: frozenset[str] = _setting(
+        frozenset(), "names of the settings that were set", secret=True
+    )
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` for a combination that must not run."""
@@ -134,8 +137,8 @@ class ServerConfig:
             )
 
     def is_given(self, name: str) -> bool:
-        """Whether a setting differs from its default, and so wins over a profile's."""
-        return bool(getattr(self, name) != getattr(_DEFAULTS, name))
+        """Whether a setting was set, be it to its default, and so wins over a profile's."""
+        return name in self.given or bool(getattr(self, name) != getattr(_DEFAULTS, name))
 
     @property
     def has_keys(self) -> bool:
@@ -170,6 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser, only: Sequence[str] | None = 
 def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerConfig:
     """Merge flags (None: not given) over `MOSS_` variables over defaults; raises `ConfigError`."""
     hints = get_type_hints(ServerConfig)
+    del hints["given"]  # is what this finds out
     values: dict[str, Any] = {}
     for variable, text in environ.items():
         if variable.startswith(ENV_PREFIX) and variable != CALLER_KEY:
@@ -183,7 +187,7 @@ def load_config(flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerC
             flag = f"--{name.replace('_', '-')}"
             value = ",".join(value) if isinstance(value, list) else value
             values[name] = _parse(flag, value, hints[name]) if isinstance(value, str) else value
-    return ServerConfig(**values)
+    return ServerConfig(**values, given=frozenset(values))
 
 
 def _parse(source: str, text: str, kind: Any) -> Any:

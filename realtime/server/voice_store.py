@@ -14,6 +14,7 @@ from typing import TypeVar, TypeVarTuple
 from engine.api import U16Codes
 from realtime.server.audio.level import F32
 from realtime.server.audio.reference import load_mono
+from realtime.server.bridge import EngineError
 from realtime.server.config import ServerConfig
 from realtime.server.errors import ApiError
 from realtime.server.voice import (
@@ -90,7 +91,8 @@ class VoiceStore:
     async def encode_missing(self, encode: Encode, rate_hz: int) -> None:
         """Make the codes of voices that were stored under another codec.
 
-        A voice that cannot be encoded is left out, and tried again at the next start.
+        A voice whose recording cannot be read is left out until the next start; what the engine
+        could not encode is tried again the next time.
         """
         async with self._encoding:  # who comes second finds them made
             stored = [voice for voice in self._read() if isinstance(voice, Unencoded)]
@@ -107,6 +109,10 @@ class VoiceStore:
                     self._add_builtin(voice)
                 else:
                     await self._change(self._files.write_codes, voice.id, voice.codes, self._codec)
+            except EngineError as error:
+                if unencoded.details.builtin:
+                    self._builtin_waiting.append(unencoded)
+                logger.warning("voice waits id=%s error=%s", unencoded.details.id, error)
             except (OSError, RuntimeError) as error:
                 self._unfit.add(unencoded.details.id)
                 logger.warning("voice skipped id=%s error=%s", unencoded.details.id, error)

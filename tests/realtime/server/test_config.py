@@ -38,6 +38,7 @@ def test_every_kind_of_field_is_read_from_text():
     ("environ", "complaint"),
     [
         ({"MOSS_PROT": "1"}, "unknown setting MOSS_PROT; known are .*MOSS_PORT"),
+        ({"MOSS_GIVEN": "port"}, "unknown setting MOSS_GIVEN"),
         ({"MOSS_PORT": "http"}, "MOSS_PORT must be a number, not 'http'"),
         ({"MOSS_FAKE": "maybe"}, "MOSS_FAKE must be true or false, not 'maybe'"),
         ({"MOSS_DTYPE": "int8"}, "MOSS_DTYPE must be one of auto, float32, .* not 'int8'"),

@@ -112,6 +112,12 @@ def test_a_flag_or_variable_wins_over_a_profile(profile):
     assert (settings.name, settings.model, settings.codec) == ("yours", "x/y", "c/d")
 
 
+def test_a_flag_that_says_what_is_the_default_wins_too(profile):
+    spec = profile("max_rows: 3\nmax_queued_rows: 5")
+    [settings] = models_to_load(config("--profile", spec, "--max-rows", "16"))
+    assert (settings.engine["max_rows"], settings.engine["max_queued_rows"]) == (16, 5)
+
+
 def test_without_a_profile_the_shipped_voice_is_served():
     [settings] = models_to_load(config())
     assert (settings.model, settings.codec) == (str(DEFAULT_MODEL_DIR), str(DEFAULT_CODEC_DIR))

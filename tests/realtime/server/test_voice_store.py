@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from realtime.server.bridge import EngineError
 from realtime.server.errors import ApiError
 from realtime.server.voice import CodecKey, Voice
 from realtime.server.voice_store import VoiceStore
@@ -203,6 +204,23 @@ async def test_a_damaged_recording_keeps_nobody_from_starting(tmp_path: Path) ->
     store = opened(tmp_path, CodecKey("c2", 4))
     await store.encode_missing(encode, RATE_HZ)
     assert [voice.id for voice in store.all()] == [good.id]
+    await store.encode_missing(never, RATE_HZ)
+
+
+async def test_a_voice_that_the_engine_failed_on_is_tried_again(tmp_path: Path) -> None:
+    uploaded = await add(opened(tmp_path), "Mia")
+    builtin = tmp_path / "builtin"
+    builtin.mkdir()
+    (builtin / "zoe.wav").write_bytes(packed(tone(2)))
+    store = opened(tmp_path, CodecKey("c2", 4), builtin=builtin)
+
+    async def fail(pcm: NDArray[np.float32]) -> NDArray[np.uint16]:
+        raise EngineError("the engine is starting")
+
+    await store.encode_missing(fail, RATE_HZ)
+    assert store.all() == []
+    await store.encode_missing(encode, RATE_HZ)
+    assert [voice.name for voice in store.all()] == ["zoe", uploaded.name]
 
 
 async def test_builtin_recordings_without_fitting_codes_are_encoded(tmp_path: Path) -> None:
