@@ -145,7 +145,8 @@ class DecoderStream:
         [B, n * samples_per_frame, channels]. Raises ValueError for any other codes or slots; on an
         error no slot has advanced.
         """
-        if codes.ndim != 3 or len(codes) != len(slots) or codes.shape[2] > self.n_codebooks:
+        held = codes.ndim == 3 and 1 <= codes.shape[2] <= self.n_codebooks
+        if not held or len(codes) != len(slots):
             raise ValueError(
                 f"codes are {list(codes.shape)}, expected [{len(slots)}, n, 1..{self.n_codebooks}]"
             )

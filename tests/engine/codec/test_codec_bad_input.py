@@ -74,9 +74,10 @@ def test_refused_codes(nano, codes, message):
         ([-1], (1, 1, 32), r"slot -1 is not one of 0\.\.1"),
         ([0], (1, 16, 32), r"1 to 15 frames, not 16"),
         ([0], (1, 0, 32), r"1 to 15 frames, not 0"),
-        ([0], (1, 1, 31), r"codes are \[1, 1, 31\], expected \[1, n, 32\]"),
-        ([0, 1], (1, 1, 32), r"expected \[2, n, 32\]"),
-        ([0], (1, 32), r"codes are \[1, 32\], expected \[1, n, 32\]"),
+        ([0], (1, 1, 33), r"codes are \[1, 1, 33\], expected \[1, n, 1\.\.32\]"),
+        ([0], (1, 1, 0), r"codes are \[1, 1, 0\], expected \[1, n, 1\.\.32\]"),
+        ([0, 1], (1, 1, 32), r"expected \[2, n, 1\.\.32\]"),
+        ([0], (1, 32), r"codes are \[1, 32\], expected \[1, n, 1\.\.32\]"),
     ],
 )
 def test_refused_calls(v1, slots, shape, message):
