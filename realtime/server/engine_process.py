@@ -11,6 +11,7 @@ import dataclasses
 import json
 import logging
 import queue
+import signal
 import socket
 import subprocess
 import sys
@@ -167,7 +168,7 @@ class EngineProcess:
             if self._stopping.is_set():
                 return
             delay_s = FIRST_RESTART_DELAY_S if child.ready else delay_s * 2
-            reason = child.last_words or f"it ended with status {child.popen.returncode}"
+            reason = child.last_words or _ending(child.popen.returncode)
             logger.error("engine_pid=%d status=died reason=%r", child.popen.pid, reason)
             publish(Failed("process", str(child.popen.pid), reason))
             if not ever_ready:
@@ -204,6 +205,15 @@ class EngineProcess:
         watch.join()
         child.sock.close()
         child.popen.wait()
+
+
+def _ending(status: int) -> str:
+    """Say how a child ended that left no word."""
+    if status >= 0:
+        return f"it ended with status {status}"
+    name = signal.Signals(-status).name
+    hint = ", as happens when the machine runs out of memory" if name == "SIGKILL" else ""
+    return f"it was ended by {name}{hint}"
 
 
 def _write(sock: socket.socket, outbox: queue.SimpleQueue[Command | None]) -> None:

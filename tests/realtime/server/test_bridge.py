@@ -105,7 +105,7 @@ async def test_a_killed_engine_is_restarted_and_its_rows_fail_as_restarted(event
         os.kill(first_pid, signal.SIGKILL)
         *_, done = await until_done(events)
         assert done.reason == "failed"
-        assert done.error.startswith("engine_restarted: ")
+        assert done.error.startswith("engine_restarted: it was ended by SIGKILL, as happens when")
         refused = (await until_done(open_row(bridge, lane="throughput")))[-1]
         assert (refused.code, refused.retry_after_ms) == ("overloaded", 2000)
         with pytest.raises(EngineError, match="starting"):
